@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from ragidx.indexer.arrays import Floats
 from ragidx.indexer.encoders.protocol import EncodedRows, Encoder, check_finite, check_texts, collect
+from ragidx.indexer.filters.anisotropy import Anisotropy
 from ragidx.indexer.normalize import l2_normalize
 
 if TYPE_CHECKING:
@@ -30,6 +31,7 @@ class Embedder:
 
     encoder: Encoder
     filter: Filter | None = None  # for vectors of the encoder's width
+    anisotropy: Anisotropy = field(default_factory=Anisotropy, compare=False)  # of the documents so far, but raw ones
 
     @property
     def dim(self) -> int:
@@ -72,7 +74,13 @@ class Embedder:
             project = project.of_queries()
         batches = self.encoder.batches(list(texts), instruction=instruction, project=project, tune=tune)
         for batch in check_finite(batches, texts, names):
-            yield batch if raw else dataclasses.replace(batch, vectors=self._finished(batch.vectors))
+            if raw:
+                yield batch
+                continue
+            units = self._finished(batch.vectors)
+            if instruction is None:
+                self.anisotropy.add(units, batch.raw_sum)
+            yield dataclasses.replace(batch, vectors=units)
 
     def _finished(self, filtered: Floats) -> Floats:
         units = l2_normalize(filtered).vectors

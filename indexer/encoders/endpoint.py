@@ -25,6 +25,7 @@ from tokenizers.pre_tokenizers import Split
 from ragidx.corpora.errors import IndexFormatError, ModelError, RagidxError, SpecError, first_line, panics_of
 from ragidx.indexer.arrays import Floats
 from ragidx.indexer.encoders.protocol import EncodedRows, Encoder, EndpointUsage, OtherModelError
+from ragidx.indexer.filters.anisotropy import unit_sum
 from ragidx.indexer.model_files import expanded
 from ragidx.indexer.models.address import Address
 from ragidx.indexer.models.endpoint_client import Calls, EndpointClient, RefusedTextError
@@ -137,6 +138,7 @@ class EndpointEncoder(Encoder):
                 vectors if project is None else project(vectors),
                 sum(read) if n_tokens is None else n_tokens,
                 n_cut + sum(sent[row][1] for row in rows),
+                None if project is None else unit_sum(vectors),
             )
 
     def _counter(self, instruction: str | None) -> TextTokenizer:

@@ -18,6 +18,7 @@ from tokenizers import Tokenizer
 from ragidx.corpora.errors import ModelError
 from ragidx.indexer.arrays import Floats, Ints
 from ragidx.indexer.encoders.protocol import EncodedRows, Encoder
+from ragidx.indexer.filters.anisotropy import unit_sum
 from ragidx.indexer.filters.filter import Filter
 from ragidx.indexer.models import checkpoint
 from ragidx.indexer.models.locate import ModelFiles
@@ -59,14 +60,15 @@ class StaticEncoder(Prompted, Encoder):
         """Vectors as they come, in the texts' order; the arguments are those of `Encoder.batches`."""
         for start in range(0, len(texts), _GROUP):
             rows = self.rendered(texts[start : start + _GROUP], instruction)
-            vectors = np.stack([self._vector(row) for row in rows])
+            raw = vectors = np.stack([self._vector(row) for row in rows])
             if project is not None:  # row by row: a product of several at once rounds by how many they are
-                vectors = np.concatenate([project(vector[None]) for vector in vectors])
+                vectors = np.concatenate([project(vector[None]) for vector in raw])
             yield EncodedRows(
                 list(range(start, start + len(rows))),
                 vectors,
                 sum(row.n_tokens for row in rows),
                 sum(row.truncated for row in rows),
+                None if project is None else unit_sum(raw),
             )
 
     def _vector(self, row: Rendered) -> Floats:

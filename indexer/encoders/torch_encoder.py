@@ -9,9 +9,11 @@ import weakref
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
+from dataclasses import replace
 
 import torch
 from torch import Tensor
+from torch.nn.functional import normalize
 
 from ragidx.indexer.encoders import batching, precision
 from ragidx.indexer.encoders.batching import Budget
@@ -87,12 +89,19 @@ class BatchEncoder(Encoder):
         matrix = None if project is None else torch.from_numpy(project.matrix).to(self.device)
         shift = None if project is None or project.shift is None else torch.from_numpy(project.shift).to(self.device)
 
+        raw_sum: Tensor | None = None  # of the pass whose vectors come next
+
         def forward(ids: Tensor, attention: Tensor | None, pooled: Tensor) -> Tensor:
+            nonlocal raw_sum
             with precision.threads(self._threads_for(ids, documents=instruction is None)):
                 vectors = self.forward(ids, attention, pooled, instruction)
-                return vectors if matrix is None else apply(vectors, matrix, shift)
+                if matrix is None:
+                    return vectors
+                raw_sum = normalize(vectors, dim=1).sum(dim=0)
+                return apply(vectors, matrix, shift)
 
-        yield from self._run(self.rendered(texts, instruction), forward)
+        for batch in self._run(self.rendered(texts, instruction), forward):
+            yield batch if raw_sum is None else replace(batch, raw_sum=raw_sum.cpu().numpy())
 
     def tune(self, texts: Sequence[str]) -> None:
         """Measure, once, on texts that are about to be encoded: threads, batch size, and the number format.

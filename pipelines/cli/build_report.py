@@ -52,6 +52,7 @@ def _of_texts(r: BuildReport) -> list[tuple[str, str]]:
     return [
         ("model", f"{r.model}: {describe.encoder(r.spec.encoder)}"),
         ("filter", describe.filter_(r.spec.filter, r.dim) + fitted),
+        *describe.mean_cosines(r.mean_cosines, "chunk"),
         ("documents", f"{r.n_documents:,}: {_changes(r)}{more}{unopened}"),
         ("chunks", f"{r.n_chunks:,}: {_chunks(r)}"),
     ]

@@ -13,6 +13,7 @@ from ragidx.indexer.specs import EncoderSpec, FilterSpec, IndexSpec, filter_kind
 from ragidx.pipelines.cli import console
 
 if TYPE_CHECKING:
+    from ragidx.indexer.filters.anisotropy import MeanCosines
     from ragidx.indexer.lexical.spec import LexicalSpec
     from ragidx.indexer.store import Store
     from ragidx.pipelines.experiments.trials.trial import Comparison
@@ -67,6 +68,14 @@ def encoder(spec: EncoderSpec | None) -> str:
         "" if not spec.instruction else f"queries with '{spec.instruction}'",
     ]
     return ", ".join(part for part in parts if part)
+
+
+def mean_cosines(found: MeanCosines | None, of: str) -> list[tuple[str, str]]:
+    """The row on how alike vectors are on average, where it is known."""
+    if found is None:
+        return []
+    after = "" if found.before == found.after else f" before the filter, {found.after:.3f} after"
+    return [("cosines", f"{found.before:.3f}{after}: the mean of all pairs of {console.plural(found.n_vectors, of)}")]
 
 
 def filter_(spec: FilterSpec, dim: int) -> str:

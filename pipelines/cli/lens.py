@@ -140,16 +140,19 @@ def _show_spectrum(index: Path | None, as_json: bool, options: dict[str, Any]) -
     if out is not None:
         _check_out(out)
     skips = Skips()
-    report = spectrum(
-        options["model"],
-        corpus=options["corpus"],
-        index=index,
-        filter=with_values(options).get("filter"),
-        group_size=options["tokens"],
-        centred=options["centred"],
-        revision=options["revision"],
-        on_skip=skips.add,
-    )
+    with console.waiting("counting tokens, and encoding a few texts"):
+        report = spectrum(
+            options["model"],
+            corpus=options["corpus"],
+            index=index,
+            filter=with_values(options).get("filter"),
+            group_size=options["tokens"],
+            centred=options["centred"],
+            revision=options["revision"],
+            on_skip=skips.add,
+            device=options["device"],
+            dtype=options["dtype"],
+        )
     if out is not None:
         _write(report, out)
     if as_json:

@@ -94,6 +94,10 @@ def print_spectrum(report: SpectrumReport) -> None:
                 "average",
                 f"its logits have a correlation of {r.fit:.2f} with log p" + (", mean subtracted" if r.centred else ""),
             ),
+            *(
+                describe.mean_cosines(r.mean_cosines, "text")
+                or [("cosines", "not measured: the model gave no vectors")]
+            ),
         ]
     )
     click.echo()

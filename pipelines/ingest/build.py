@@ -140,7 +140,7 @@ def _run(
         report = commit(reading, before, writer, ledger, gone, run_notes(resolved))
         seen.write()
         forget_sample(resolved, index)
-        report.spec, report.n_fitted = resolved.spec, n_fitted
+        report.spec, report.n_fitted, report.mean_cosines = resolved.spec, n_fitted, resolved.anisotropy.means()
         if resolved.loaded is not None:
             report.device, report.dtype = resolved.device, resolved.loaded.dtype
             report.endpoint = resolved.loaded.usage

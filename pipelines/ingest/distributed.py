@@ -54,7 +54,8 @@ def embedder_of(resolved: Resolved) -> Iterator[Embedder]:
 
         threads = max(1, torch.get_num_threads() // devices.count("cpu"))
     with resolved.encoder.on_threads(threads), contextlib.ExitStack() as ends:
-        yield _Spread(encoder=resolved.encoder, filter=resolved.filter, resolved=resolved, threads=threads, ends=ends)
+        first = resolved.embedder
+        yield _Spread(first.encoder, first.filter, first.anisotropy, resolved=resolved, threads=threads, ends=ends)
 
 
 @dataclass(frozen=True, kw_only=True)

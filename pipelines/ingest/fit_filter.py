@@ -18,6 +18,7 @@ from ragidx.indexer.arrays import Floats
 from ragidx.indexer.digests import digest
 from ragidx.indexer.encoders import Embedder
 from ragidx.indexer.encoders.protocol import collect
+from ragidx.indexer.filters.anisotropy import unit_sum
 from ragidx.indexer.filters.fitting import DocumentSample, FilterSample, as_questions, lowest
 from ragidx.indexer.filters.unembedding import find_unembedding
 from ragidx.indexer.normalize import l2_normalize
@@ -120,6 +121,7 @@ def fit_filter(
     resolved.fit(FilterSample(embeddings[[places[item.row.text_hash] for item in sample]], ids, questions))
     assert resolved.filter is not None
     unit = l2_normalize(resolved.filter(embeddings)).vectors
+    resolved.anisotropy.add(unit, unit_sum(embeddings))
     return len(sample), {key: vector for key, vector in zip(different, unit, strict=True) if vector.any()}
 
 

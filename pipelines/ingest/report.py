@@ -22,6 +22,7 @@ from ragidx.indexer.specs import EncoderSpec, FilterSpec, IndexSpec
 if TYPE_CHECKING:
     from ragidx.corpora.readers.layouts import Layouts
     from ragidx.indexer.encoders.protocol import EndpointUsage
+    from ragidx.indexer.filters.anisotropy import MeanCosines
     from ragidx.indexer.lexical.spec import LexicalSpec
     from ragidx.indexer.store.manifest import Manifest
     from ragidx.indexer.writing.field_bounds import FieldBounds
@@ -34,7 +35,7 @@ SPENT = ("the reader takes more than", "the reader ended by SIGABRT")
 """How reasons of files begin that were given up for their time or memory; unchanged, they are not read again."""
 
 _SOMETIMES = (
-    *("removed_folders", "queries", "input_dim", "over_memory", "endpoint"),
+    *("removed_folders", "queries", "input_dim", "over_memory", "endpoint", "mean_cosines"),
     *("fields", "mixed_fields", "n_shared_fields", "n_values_dropped"),
 )
 _EXAMPLES = 5
@@ -273,6 +274,7 @@ class BuildReport:
     n_chunks_reused: int = 0
     n_chunks_unchanged: int = 0  # chunks of documents that are as before
     n_fitted: int = 0
+    mean_cosines: MeanCosines | None = None  # of what was encoded, before and after the filter; None: fewer than two
     n_tokens: int = 0
     n_truncated: int = 0
     n_empty: int = 0  # documents without a chunk

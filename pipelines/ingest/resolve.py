@@ -11,7 +11,7 @@ import functools
 import hashlib
 import shlex
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -23,6 +23,7 @@ from ragidx.indexer.differences import Difference, differences, mismatch
 from ragidx.indexer.encoders import methods
 from ragidx.indexer.encoders.load import check_network
 from ragidx.indexer.encoders.methods import OWN_MODULES, continued_options, filter_spec, located
+from ragidx.indexer.filters.anisotropy import Anisotropy
 from ragidx.indexer.model_files import expanded
 from ragidx.indexer.models.fingerprint import weights_fingerprint
 from ragidx.indexer.models.locate import ModelFiles, locate
@@ -49,6 +50,7 @@ class Resolved:
     files: ModelFiles
     options: BuildOptions
     stored: Store | None  # the index as it is, where it is updated
+    anisotropy: Anisotropy = field(default_factory=Anisotropy)  # of what the model makes, before and after the filter
 
     @property
     def encoder_spec(self) -> EncoderSpec:
@@ -111,7 +113,7 @@ class Resolved:
         """What makes the vectors: encoder and filter."""
         from ragidx.indexer.encoders import Embedder
 
-        return Embedder(self.encoder, self.filter)
+        return Embedder(self.encoder, self.filter, self.anisotropy)
 
     @property
     def wants_a_sample(self) -> bool:

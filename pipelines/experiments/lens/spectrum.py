@@ -4,33 +4,40 @@
 
 Δ_i is the part by which the summed logits of a group change when direction i is removed from the average token; the Δ
 of all directions add up to -1. Directions are numbered from 0 by falling singular value, as the filter counts them.
-Source: the EmbedFilter paper, section 3.2 and figure 2. Only the head and the tokenizer of the model are read.
+Source: the EmbedFilter paper, section 3.2 and figure 2. Of the model the head and the tokenizer are read; its network
+runs over a few beginnings of texts, for the mean cosine of their vectors before and after the filter.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from ragidx.corpora.errors import CorpusError, SpecError
+from ragidx.corpora.errors import CorpusError, RagidxError, SpecError
 from ragidx.corpora.records import OnSkip
 from ragidx.corpora.sources import sources
 from ragidx.indexer.arrays import Doubles
+from ragidx.indexer.encoders import Embedder
+from ragidx.indexer.encoders.load import encoder_of
 from ragidx.indexer.encoders.methods import filter_spec, resolve
+from ragidx.indexer.filters.anisotropy import MeanCosines
 from ragidx.indexer.filters.filter import Filter, make_filter
 from ragidx.indexer.filters.logits import Ids, average_of_log_p, delta, log_frequencies, logits, top_tokens
-from ragidx.indexer.models.locate import locate
+from ragidx.indexer.models.locate import ModelFiles, locate
 from ragidx.indexer.prompts.tokenizer import load_tokenizer
-from ragidx.indexer.specs import FilterSpec, filter_kind
+from ragidx.indexer.specs import EncoderSpec, FilterSpec, filter_kind
 from ragidx.pipelines.experiments.lens.vocabulary import Vocabulary, vocabulary_of
 from ragidx.pipelines.ingest.workers.spread import documents
 from ragidx.retriever.models import ModelPlace, stored_filter
 from ragidx.retriever.searcher import Searcher
 
 _EDGES = (1, 5, 10)  # per cent of the directions at each end
+_SAMPLE = 142  # texts whose vectors are compared: 10,011 pairs
+_SAMPLE_TOKENS = 64  # of each: a large model on a CPU takes minutes for them, and not hours
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +105,8 @@ class SpectrumReport:
         values: (d,) singular values, falling.
         kept: the directions that the filter keeps, rising; None where it keeps none as they are.
         groups: frequent, rare, random.
+        mean_cosines: how alike the vectors of a sample of the texts are, each cut after 64 tokens, before and after the
+            filter; None: there are fewer than two texts, or the model does not run here.
     """
 
     model: str
@@ -114,6 +123,7 @@ class SpectrumReport:
     values: Doubles
     kept: tuple[int, ...] | None
     groups: tuple[TokenGroup, ...]
+    mean_cosines: MeanCosines | None
 
     def to_json(self) -> dict[str, Any]:
         """All fields."""
@@ -123,6 +133,7 @@ class SpectrumReport:
             "values": self.values.tolist(),
             "kept": None if self.kept is None else list(self.kept),
             "groups": [group.to_json() for group in self.groups],
+            "mean_cosines": None if self.mean_cosines is None else asdict(self.mean_cosines),
         }
 
 
@@ -137,6 +148,8 @@ def spectrum(
     seed: int = 0,
     revision: str | None = None,
     on_skip: OnSkip | None = None,
+    device: str = "auto",
+    dtype: str = "auto",
 ) -> SpectrumReport:
     """Δ of every direction for frequent, rare and random tokens, counted in a corpus or in the chunks of an index.
 
@@ -152,9 +165,12 @@ def spectrum(
         group_size: tokens in each group.
         centred: whether the mean of log p over the vocabulary is taken away first. All tokens share it, and a head that
             can write it with one direction hides all others behind that one.
-        seed: random seed of the random tokens, and of the choice among equally rare ones.
+        seed: random seed of the random tokens, of the choice among equally rare ones, and of the texts whose vectors
+            are compared.
         revision: revision of a hub id.
         on_skip: called for whatever of the corpus is skipped.
+        device: where those texts are encoded, as for a build.
+        dtype: number format in which they are encoded, as for a build.
 
     Raises:
         SpecError: neither or both of corpus and index, a group of no tokens, or a filter that is fitted on a corpus and
@@ -169,20 +185,23 @@ def spectrum(
         raise SpecError(f"groups of {group_size} tokens hold none", "give 1 or more", where="`group_size`")
     if corpus is not None:
         files = locate(model or "mini-decoder", revision=revision)
-        vocabulary = Vocabulary(files, load_tokenizer(files))
-        spec = filter_spec(files, resolve(files), filter)
+        vocabulary, encoder = Vocabulary(files, load_tokenizer(files)), resolve(files)
+        spec = filter_spec(files, encoder, filter)
         made_filter = make_filter(spec, vocabulary)
         skip = on_skip or (lambda _: None)
         texts = (document.text for document in documents(sources(corpus, beir=True, on_skip=skip), skip))
     else:
         searcher = Searcher.open(str(index), ModelPlace(model=model))
         vocabulary = vocabulary_of(searcher)
+        assert searcher.spec.encoder is not None  # else it has no vocabulary
+        encoder = searcher.spec.encoder
         spec = filter or searcher.spec.filter
         made_filter = stored_filter(searcher.store, spec) if filter is None else make_filter(spec, vocabulary)
         texts = (text for _, batch in searcher.folder.batches(["text"]) for text in batch.column(0).to_pylist())
     kept_columns = _kept_columns(spec, made_filter)
     source = str(index if corpus is None else corpus)
-    counts, n_texts = vocabulary.count(texts)
+    sample: list[str] = []
+    counts, n_texts = vocabulary.count(_sampled(texts, sample, seed))
     groups = _chosen(counts, vocabulary, group_size, seed, source)
     log_p = log_frequencies(counts, vocabulary.head.shape[0])
     if centred:
@@ -217,7 +236,33 @@ def spectrum(
         values=vocabulary.spectrum.values,
         kept=kept_columns,
         groups=tuple(group(name, ids) for name, ids in groups.items()),
+        mean_cosines=_mean_cosines(vocabulary.files, encoder, made_filter, sample, device, dtype),
     )
+
+
+def _sampled(texts: Iterable[str], sample: list[str], seed: int) -> Iterator[str]:
+    """The texts as they come; at the end `sample` has some of them, each as likely as another (algorithm R)."""
+    drawn = np.random.default_rng(seed)
+    for number, text in enumerate(texts):
+        if number < _SAMPLE:
+            sample.append(text)
+        elif (place := int(drawn.integers(number + 1))) < _SAMPLE:
+            sample[place] = text
+        yield text
+
+
+def _mean_cosines(
+    files: ModelFiles, spec: EncoderSpec, made: Filter | None, texts: list[str], device: str, dtype: str
+) -> MeanCosines | None:
+    """Of the beginnings of texts; None where the model does not run here, which nothing else of a spectrum needs."""
+    n_tokens = min(_SAMPLE_TOKENS, spec.max_length or _SAMPLE_TOKENS)
+    try:
+        embedder = Embedder(encoder_of(files, replace(spec, max_length=n_tokens), device=device, dtype=dtype), made)
+        for _ in embedder.batches(texts):
+            pass
+    except RagidxError:
+        return None
+    return embedder.anisotropy.means()
 
 
 def parts_of(changes: Doubles, kept: tuple[int, ...] | None) -> tuple[SpectrumPart, ...]:

@@ -30,6 +30,7 @@ def test_a_build_tells_what_it_made_and_how(run: Run) -> None:
         "index      ragidx-index (generation 1)",
         "model      tiny: classical, mean pooling, causal attention, last layer",
         "filter     EmbedFilter, 16 dimensions, tau 2, the middle of the spectrum",
+        "cosines    0.457 before the filter, 0.490 after: the mean of all pairs of 6 chunks",
         "documents  6: 6 new, 0 changed, 0 unchanged",
         "chunks     6: 6 encoded, 0 reused",
         "words      BM25, stemmed (english)",
@@ -47,6 +48,7 @@ def test_a_build_for_machines_has_one_json_object_on_stdout_and_its_progress_on_
     assert done.out.isascii()
     measured = {name: report.pop(name) for name in ("seconds", "encode_seconds", "index_bytes", "n_tokens")}
     assert all(value > 0 for value in measured.values())
+    assert report.pop("mean_cosines")["n_vectors"] == 6
     assert report == {
         "index": "ragidx-index",
         "model": "tiny",

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from ragidx.indexer.filters.anisotropy import MeanCosines
 from ragidx.indexer.specs import EncoderSpec, IndexSpec, Precomputed
 from ragidx.indexer.store import Store
 from ragidx.pipelines.cli import describe
@@ -60,6 +61,16 @@ def test_chunks_are_told_by_how_they_came_about_and_a_rate_where_some_were_encod
 
     assert told["index"] == "i (generation 2, unchanged)"
     assert (told["chunks"], told["time"]) == (chunks, f"{time}cpu, float32)")
+
+
+def test_how_alike_vectors_are_is_told_once_where_no_filter_changes_it(capsys: pytest.CaptureFixture[str]) -> None:
+    assert "cosines" not in _told(capsys, TEXTS)
+    assert _told(capsys, TEXTS, mean_cosines=MeanCosines(0.9981, -0.0042, 2))["cosines"] == (
+        "0.998 before the filter, -0.004 after: the mean of all pairs of 2 chunks"
+    )
+    assert _told(capsys, TEXTS, mean_cosines=MeanCosines(0.5, 0.5, 1200))["cosines"] == (
+        "0.500: the mean of all pairs of 1,200 chunks"
+    )
 
 
 def test_an_index_that_was_made_is_named_with_its_recall(capsys: pytest.CaptureFixture[str]) -> None:

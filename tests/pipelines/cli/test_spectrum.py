@@ -31,8 +31,11 @@ def test_a_spectrum_is_told_in_shares_and_strongest_directions(run: Run, small_c
     assert re.fullmatch(r"counted  \d+ tokens, \d+ of them different, in 6 texts of corpus", lines[1])
     assert lines[2] == "filter   EmbedFilter, 255 dimensions, from direction 1 on"
     assert re.fullmatch(r"average  its logits have a correlation of -?\d\.\d\d with log p", lines[3])
-    assert re.split(r"  +", lines[5]) == ["share of Σ|Δ|", "directions", "frequent", "rare", "random", "none preferred"]
-    assert [re.split(r"  +", line)[:2] for line in lines[6:14]] == [
+    assert re.fullmatch(
+        r"cosines  0\.9\d\d before the filter, 0\.\d{3} after: the mean of all pairs of 6 texts", lines[4]
+    )
+    assert re.split(r"  +", lines[6]) == ["share of Σ|Δ|", "directions", "frequent", "rare", "random", "none preferred"]
+    assert [re.split(r"  +", line)[:2] for line in lines[7:15]] == [
         ["first 1 %", "3"],
         ["first 5 %", "13"],
         ["first 10 %", "26"],
@@ -42,9 +45,9 @@ def test_a_spectrum_is_told_in_shares_and_strongest_directions(run: Run, small_c
         ["last 1 %", "3"],
         ["dropped by the filter", "1"],
     ]
-    assert all(re.fullmatch(r".*\d +(\d+\.\d % +){3}\d+\.\d %", line) for line in lines[6:14])
-    assert re.split(r"  +", lines[15]) == ["20 tokens", "mean log p", "mean logit", "largest |Δ|: direction and Δ"]
-    for name, line in zip(("frequent", "rare", "random"), lines[16:], strict=True):
+    assert all(re.fullmatch(r".*\d +(\d+\.\d % +){3}\d+\.\d %", line) for line in lines[7:15])
+    assert re.split(r"  +", lines[16]) == ["20 tokens", "mean log p", "mean logit", "largest |Δ|: direction and Δ"]
+    for name, line in zip(("frequent", "rare", "random"), lines[17:], strict=True):
         assert re.fullmatch(
             rf"{name} +-\d+\.\d\d +-\d+\.\d\d +0 \([+-]\d\.\d{{3}}\)(, \d+ \([+-]\d\.\d{{3}}\)){{3}}", line
         )
