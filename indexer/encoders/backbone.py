@@ -11,10 +11,11 @@ fallbacks that their users met).
 
 from __future__ import annotations
 
+import contextlib
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextvars import ContextVar
-from typing import Any
+from typing import Any, TypeAlias
 
 import torch
 from safetensors import SafetensorError
@@ -28,7 +29,10 @@ from ragidx.indexer.models.gguf.model import load_gguf
 from ragidx.indexer.models.locate import ModelFiles
 from ragidx.indexer.specs import EncoderSpec
 
+Settings: TypeAlias = list[tuple[Any, str, Any]]  # of modules and configs: owner, name, value
+
 _NO_WINDOW = 10**6
+_ABSENT = object()  # the value of what an owner does not have
 _PROBE_TOLERANCE = 1e-6
 _PROBE_TOKENS = 8
 # W_O in a decoder layer, as the families call it: self_attn.o_proj, attn.c_proj, attention.dense, ...
@@ -67,8 +71,7 @@ class Backbone:
                 "remove `layer_norm`, or give a `layer` before the last",
                 where="`layer_norm`",
             )
-        if attention == "bidirectional":
-            attend_both_ways(model)
+        self._causal = attend_both_ways(model) if attention == "bidirectional" else None
         if self.layer >= 0:
             if layer_norm:
                 self._norm = _final_norm(model, self.n_layers)
@@ -98,9 +101,9 @@ class Backbone:
         return watched(lambda: self.states(ids, attention))
 
     def layers(self, ids: Tensor, attention: Tensor | None, reduce: Callable[[Tensor], Tensor]) -> Tensor:
-        """`reduce` (b, t, d) -> (b, d) of the states after each layer, the last one after the final norm: (b, L, d).
+        """`reduce` (b, t, d) -> (b, ...) of the states after each layer, the last after the final norm: (b, L, ...).
 
-        Each layer is reduced as it passes, so no two layers' states are held together.
+        Each layer is reduced as it passes: to (b, d), no two layers' states are held together.
         """
         rows: list[Tensor] = []
         token = _taking.set(lambda states: rows.append(reduce(states)))
@@ -122,6 +125,15 @@ class Backbone:
         finally:
             _taking.reset(token)
         return torch.stack(rows).sum(dim=0)
+
+    @contextlib.contextmanager
+    def other_direction(self) -> Iterator[None]:
+        """Attend both ways inside, with the same weights; or causally, where the model attends both ways."""
+        before = attend_both_ways(self.model) if self._causal is None else _put(self._causal)
+        try:
+            yield
+        finally:
+            _put(before)
 
     def watch_layers(self) -> None:
         """Let `layers` see what each layer reads, from now on."""
@@ -263,17 +275,29 @@ def silence_transformers() -> None:
     theirs.disable_progress_bar()  # type: ignore[no-untyped-call]  # as above
 
 
-def attend_both_ways(model: Any) -> None:
-    """Replace the causal mask by one over all non-padding tokens, in every layer, sliding windows lifted."""
-    for config in {id(c): c for c in (model.config, model.config.get_text_config())}.values():
-        config.is_causal = False
-        if getattr(config, "sliding_window", None):
-            config.sliding_window = _NO_WINDOW
-    for module in model.modules():
-        if hasattr(module, "is_causal"):
-            module.is_causal = False
-        if getattr(module, "sliding_window", None):
-            module.sliding_window = _NO_WINDOW
+def attend_both_ways(model: Any) -> Settings:
+    """Replace the causal mask by one over all non-padding tokens, in every layer, sliding windows lifted.
+
+    Returns:
+        What was set before.
+    """
+    configs = list({id(c): c for c in (model.config, model.config.get_text_config())}.values())
+    owners = [*configs, *model.modules()]
+    causal = [one for number, one in enumerate(owners) if number < len(configs) or hasattr(one, "is_causal")]
+    windows = [one for one in owners if getattr(one, "sliding_window", None)]
+    flags: Settings = [(one, "is_causal", False) for one in causal]
+    return _put([*flags, *((one, "sliding_window", _NO_WINDOW) for one in windows)])
+
+
+def _put(settings: Settings) -> Settings:
+    """Set them, and return what was set before."""
+    before = [(owner, name, getattr(owner, name, _ABSENT)) for owner, name, _ in settings]
+    for owner, name, value in settings:
+        if value is _ABSENT:
+            delattr(owner, name)
+        else:
+            setattr(owner, name, value)
+    return before
 
 
 def watch_attention(model: Any, name: str) -> None:

@@ -102,6 +102,12 @@ class DecoderEncoder(Prompted, BatchEncoder):
                     of_words[row][number] = vectors[places].mean(axis=0) if places else 0
         return of_words
 
+    @property
+    def has_layers(self) -> bool:
+        """Whether the states of every layer can be read as they are."""
+        has_states = self.pooler is None and self.spec.method not in ("reba", "aligned-values")
+        return has_states and self.backbone.layer == -1
+
     def encode_layers(self, texts: Sequence[str], instruction: str | None = None) -> Floats:
         """Vectors of texts from every layer: its states pooled, the last layer's after the final norm.
 
@@ -118,14 +124,7 @@ class DecoderEncoder(Prompted, BatchEncoder):
         Raises:
             SpecError: the method or pooling reads more than the states of one layer, or the encoder is not of the last.
         """
-        of_states = self.pooler is None and self.spec.method not in ("reba", "aligned-values")
-        if not of_states or self.backbone.layer != -1:
-            raise SpecError(
-                f"{self.spec.method} with {self.spec.pooling} pooling has no vector for each layer",
-                "use a plain pooling of `method=classical`, echo, prompteol, metaeol or llm2vec",
-                where="`layer`",
-            )
-        self.backbone.watch_layers()
+        self._watch_layers()
         n_prompts = 1 + len(self.template.of(instruction).also)
 
         def forward(ids: Tensor, attention: Tensor | None, pooled: Tensor) -> Tensor:
@@ -139,14 +138,33 @@ class DecoderEncoder(Prompted, BatchEncoder):
             of_layers[:, batch.rows] = batch.vectors.transpose(1, 0, 2)
         return of_layers
 
-    def encode_tokens(self, texts: Sequence[str], instruction: str | None = None) -> list[Floats]:
-        """(t, hidden) float32 for each text, raw: states of the pooled tokens; with an instruction, of queries."""
+    def encode_tokens(
+        self, texts: Sequence[str], instruction: str | None = None, *, every_layer: bool = False
+    ) -> list[Floats]:
+        """(t, hidden) float32 for each text, raw: states of the pooled tokens; with an instruction, of queries.
+
+        With `every_layer` (L, t, hidden), as `encode_layers` has them before they are pooled.
+
+        Raises:
+            SpecError: as of `encode_layers`, with `every_layer`.
+        """
+        if every_layer:
+            self._watch_layers()
         rows = self.rendered(texts, instruction)
         of_texts: list[Floats] = [np.zeros((0, self.hidden), np.float32) for _ in texts]
-        for batch in self._run(rows, self._token_vectors):
+        for batch in self._run(rows, self._layer_vectors if every_layer else self._token_vectors):
             for row, states in zip(batch.rows, batch.vectors, strict=True):
-                of_texts[row] = states[rows[row].positions()]
+                of_texts[row] = states[..., rows[row].positions(), :]
         return of_texts
+
+    def _watch_layers(self) -> None:
+        if not self.has_layers:
+            raise SpecError(
+                f"{self.spec.method} with {self.spec.pooling} pooling has no vector for each layer",
+                "use a plain pooling of `method=classical`, echo, prompteol, metaeol or llm2vec",
+                where="`layer`",
+            )
+        self.backbone.watch_layers()
 
     def _weights(self, pooled: Tensor) -> Tensor:
         """(b, t) of a plain pooling, or of a layer's row for a trainable one: the EOS, or both ways the mean."""
@@ -175,6 +193,11 @@ class DecoderEncoder(Prompted, BatchEncoder):
                 return self.backbone.states(ids, attention).to(torch.float32)
             states, strongest = self.backbone.states_and_attention(ids, attention)
             return torch.bmm(pooling.look_back(strongest, attention), states.to(torch.float32))
+
+    def _layer_vectors(self, ids: Tensor, attention: Tensor | None, pooled: Tensor) -> Tensor:
+        """(b, L, t, d) float32: states after each layer."""
+        with precision.threads(self._threads_for(ids)):
+            return self.backbone.layers(ids, attention, lambda states: states.to(torch.float32))
 
     def _load_pooler(self) -> TrainablePooling | None:
         if self.files.pooler is None:

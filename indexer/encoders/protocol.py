@@ -120,6 +120,20 @@ class Encoder(ABC):
             where="`layer`",
         )
 
+    def encode_tokens(
+        self, texts: Sequence[str], instruction: str | None = None, *, every_layer: bool = False
+    ) -> list[Floats]:
+        """(t, hidden) for each text, the state of each token, or of each layer and token, which only decoders have.
+
+        Raises:
+            SpecError: always, but for decoders.
+        """
+        raise SpecError(
+            "the model has one vector a text and none for its tokens",
+            "give a decoder that runs its layers, such as `model=mini-decoder` with `layer=-1`",
+            where="`model`",
+        )
+
     def query_instruction(self, asked: str | None) -> str:
         """The instruction of queries: the requested one, else the spec's, else the template's; empty for none."""
         if asked is not None:

@@ -27,8 +27,9 @@ def command(as_json: bool, model: str | None, **options: Any) -> int:
         ragidx doctor
 
     The checks: attention runs in the requested direction; a text has the same vector alone and in a batch, in float32
-    and in the number format of a build; the model has the head that its default filter reads. Of a model of a server:
-    it answers, and a text has one vector. Exit status 1 if one fails.
+    and in the number format of a build; the model has the head that its default filter reads. Of a decoder it says how
+    much its states change where attention runs both ways. Of a model of a server: it answers, and a text has one
+    vector. Exit status 1 if one fails.
 
     \b
         ragidx doctor --model Qwen/Qwen2.5-0.5B --method llm2vec

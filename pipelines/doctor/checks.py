@@ -7,12 +7,13 @@ vectors are compared by cosine. Loading a decoder checks the direction of its at
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import gc
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from importlib import resources
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -42,6 +43,8 @@ ROUGH = 1e-3  # cosine distance, in any other format, and of servers
 
 _WORDS, _PASSAGES, _TAKEN_OUT = 60, 40, (10, 18)
 _MUCH = 0.1  # of a mean reciprocal rank
+_PARAGRAPHS = 3  # whose states are compared in both directions
+_ALIKE = 0.8  # cosine in the layer where it is least
 
 _NEIGHBOURS = (
     "a text's vector depends on what is computed beside it: use `device=cpu`, or another version of transformers"
@@ -88,6 +91,8 @@ def probe(
         checks.append(alone_and_together(encoder, vectors[kind]))
         if kind == "float32" and isinstance(encoder, DecoderEncoder) and spec.template == spec.method == "llm2vec":
             checks.append(beginning(encoder))
+        if kind == "float32" and isinstance(encoder, DecoderEncoder) and encoder.has_layers:
+            checks.append(both_directions(encoder))
         if asked == "auto":
             encoder.tune(TEXTS)
             used = encoder.dtype
@@ -152,18 +157,69 @@ def beginning(encoder: DecoderEncoder) -> Check:
         [" ".join(words[start:end]) for words in passages],
         [" ".join(words[:start] + words[end:]) for words in passages],
     ]
-    spec, values = encoder.spec, []
-    for template in (spec.template, BEGINNING):
-        encoder.spec = dataclasses.replace(spec, template=template)
-        encoder.use_template(encoder.backbone.max_positions)
-        one, other = (l2_normalize(encoder.encode_document(texts)).vectors for texts in parts)
+    values = []
+    for template in (encoder.spec.template, BEGINNING):
+        with _reading(encoder, template=template):
+            one, other = (l2_normalize(encoder.encode_document(texts)).vectors for texts in parts)
         cosines = one @ other.T
         values.append(float(np.mean(1 / (cosines >= np.diagonal(cosines)[:, None]).sum(axis=1))))
-    encoder.spec = spec
-    encoder.use_template(encoder.backbone.max_positions)
     plain, behind = values
     hint = f"use `template='{BEGINNING}'`" if behind > plain + _MUCH else ""
     return Check(f"rests of texts found: {plain:.2f}, behind a beginning {behind:.2f}", encoder.dtype, hint=hint)
+
+
+def both_directions(encoder: DecoderEncoder) -> Check:
+    """How much states change where attention runs in the other direction, with the same weights: the cosine of the mean
+    of a text's states, causal and both ways, by layer. After LLM2Vec, section 4.2, which compares tokens one by one.
+    """
+    from ragidx.indexer.encoders.backbone import check_direction
+
+    texts, network, spec = [" ".join(words) for words in _passages()[:_PARAGRAPHS]], encoder.backbone, encoder.spec
+    other = "causal" if spec.attention == "bidirectional" else "bidirectional"
+    name, template = "causal against both ways", spec.template if spec.method == "llm2vec" else "classical"
+    with _reading(encoder, method="classical", template=template, copies=None, pooling="mean"):
+        own = encoder.encode_layers(texts)
+        try:
+            with network.other_direction():
+                check_direction(network, other, encoder.files.name)
+                others = encoder.encode_layers(texts)
+        except ModelError as fault:
+            return Check(name, encoder.dtype, status="not applicable", hint=fault.message)
+    by_layer = by_layer_cosines(own, others)
+    least = int(by_layer.argmin())
+    alike = by_layer[least] >= _ALIKE
+    is_trained = bool(encoder.files.adapters) or bool(encoder.files.preset().get("masked"))
+    return Check(
+        f"{name}: cosine {by_layer.mean():.2f}, least {by_layer[least]:.2f} in layer {least + 1}: states change "
+        + ("little" if alike else "much"),
+        encoder.dtype,
+        hint="" if alike or is_trained else "before it attends both ways, train it: `ragidx train mntp`",
+    )
+
+
+def by_layer_cosines(some: Floats, others: Floats) -> Floats:
+    """(L,) cosines of the vectors of each text and layer, (L, n, d), with those of the other side: mean of the texts.
+
+    >>> of_layers = np.array([[[2.0, 0.0], [0.0, 1.0]], [[3.0, 0.0], [1.0, 0.0]]])
+    >>> by_layer_cosines(of_layers, np.array([[[1.0, 0.0], [0.0, 3.0]], [[1.0, 0.0], [0.0, 1.0]]]))
+    array([1. , 0.5])
+    """
+    lengths = np.linalg.norm(some, axis=2) * np.linalg.norm(others, axis=2)
+    means: Floats = ((some * others).sum(axis=2) / np.maximum(lengths, np.finfo("f4").tiny)).mean(axis=1)
+    return means
+
+
+@contextlib.contextmanager
+def _reading(encoder: DecoderEncoder, **changes: Any) -> Iterator[None]:
+    """Inside, the encoder reads texts as its spec says with these changes."""
+    spec = encoder.spec
+    try:
+        encoder.spec = dataclasses.replace(spec, **changes)
+        encoder.use_template(encoder.backbone.max_positions)
+        yield
+    finally:
+        encoder.spec = spec
+        encoder.use_template(encoder.backbone.max_positions)
 
 
 def _passages() -> list[list[str]]:

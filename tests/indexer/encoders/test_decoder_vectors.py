@@ -15,6 +15,7 @@ import torch
 from ragidx.indexer.encoders.decoder import DecoderEncoder
 from ragidx.indexer.encoders.load import load_encoder
 
+from ...conftest import SENTENCES
 from ...tiny_weights import write_adapter, write_pooler
 from .decoder_kit import CASES, LONG_ENOUGH, TEXTS, Make, close, load, told
 
@@ -359,3 +360,33 @@ def test_words_that_are_too_many_are_refused_and_not_cut(tiny_model: Make) -> No
         f"text 1 has {len(encoder.tokenizer.ids([' '.join(text)])[0])} tokens, the model reads 3\n"
         "  hint: encode it in parts"
     )
+
+
+@pytest.mark.parametrize("family", ["llama", "mistral", "gpt2", "gemma3_text"])
+@pytest.mark.parametrize("attention", ["causal", "bidirectional"])
+def test_a_decoder_attends_in_the_other_direction_for_a_while(
+    tiny_model: Callable[..., Path], family: str, attention: str
+) -> None:
+    options: dict[str, Any] = {"method": "classical", "device": "cpu", "dtype": "float32"}
+    other = "causal" if attention == "bidirectional" else "bidirectional"
+    encoder: Any = load_encoder(str(tiny_model(family)), attention=attention, **options)
+    own, wanted = (
+        load_encoder(str(tiny_model(family)), attention=one, **options).encode_document(SENTENCES)
+        for one in (attention, other)
+    )
+
+    with encoder.backbone.other_direction():
+        np.testing.assert_array_equal(encoder.encode_document(SENTENCES), wanted)
+    np.testing.assert_array_equal(encoder.encode_document(SENTENCES), own)
+    assert np.abs(own - wanted).max() > 1e-3
+
+
+def test_tokens_of_every_layer_pool_to_the_vectors_of_the_layers(tiny_model: Callable[..., Path]) -> None:
+    encoder: Any = load_encoder(str(tiny_model("llama")), method="echo", device="cpu", dtype="float32")
+
+    tokens = encoder.encode_tokens(SENTENCES, every_layer=True)
+
+    of_layers = np.stack([states.mean(axis=1) for states in tokens], axis=1)
+    np.testing.assert_allclose(of_layers, encoder.encode_layers(SENTENCES), atol=1e-5)
+    for states, last in zip(tokens, encoder.encode_tokens(SENTENCES), strict=True):
+        np.testing.assert_array_equal(states[-1], last)

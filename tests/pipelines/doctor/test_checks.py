@@ -28,6 +28,7 @@ pytestmark = pytest.mark.slow
 
 HEAD = "head for the default filter, embedfilter"
 SAME = "alone and in a batch"
+BOTH = "causal against both ways: cosine "
 
 
 # a model that is well
@@ -43,7 +44,8 @@ def test_every_check_of_a_sound_decoder_is_made_and_holds(tiny_model: Make) -> N
     report = examine(folder, method="echo", device="cpu", dtype="bfloat16")
 
     assert (report.model, report.device, report.dtype, report.n_failed) == (folder, "cpu", "bfloat16", 0)
-    direction, exact, rough, against, head = report.checks
+    direction, exact, both, rough, against, head = report.checks
+    assert both.name.startswith(BOTH)
     assert (direction, head) == (Check("causal attention", "float32"), Check(HEAD, "-"))
     assert [(check.name, check.dtype, check.limit) for check in (exact, rough, against)] == [
         (SAME, "float32", 1e-5),
@@ -70,7 +72,10 @@ def test_each_method_is_examined_and_float32_needs_no_second_look(
 
     report = examine(str(tiny_model("llama")), device="cpu", dtype=dtype, **options)
 
-    assert [check.name for check in report.checks] == [*direction, SAME, HEAD]
+    reads_layers = bool(direction) and options["method"] != "reba"
+    names = [check.name for check in report.checks if not check.name.startswith(BOTH)]
+    assert names == [*direction, SAME, HEAD]
+    assert len(report.checks) == len(names) + reads_layers
     assert {check.dtype for check in report.checks} == {"float32", "-"}
     assert report.n_failed == 0
 
@@ -90,6 +95,55 @@ def test_a_decoder_that_attends_both_ways_is_tried_behind_a_beginning(
     monkeypatch.setattr(probes, "_MUCH", -1)
     assert examined().hint == (
         "use `template='Represent the meaning of this text, so that similar texts are found:{text}'`"
+    )
+
+
+def _both(folder: Path, **options: Any) -> Check:
+    checks = examine(str(folder), device="cpu", dtype="float32", **options).checks
+    return next(check for check in checks if check.name.startswith("causal against both ways"))
+
+
+@pytest.mark.parametrize(("method", "read_as"), [("echo", "classical"), ("llm2vec", "llm2vec")])
+def test_states_causal_and_both_ways_are_compared_by_layer_as_two_models_give_them(
+    tiny_model: Make, method: str, read_as: str
+) -> None:
+    folder = tiny_model("llama")
+    texts = [" ".join(words) for words in probes._passages()[:3]]
+    options: dict[str, Any] = {"method": read_as, "device": "cpu", "dtype": "float32"}
+    causal, both = (
+        load_encoder(str(folder), attention=attention, **options).encode_layers(texts)
+        for attention in ("causal", "bidirectional")
+    )
+    units = [states / np.linalg.norm(states, axis=2, keepdims=True) for states in (causal, both)]
+    one, two = (units[0] * units[1]).sum(axis=2).mean(axis=1)
+
+    least = f"{min(one, two):.2f} in layer {1 if one < two else 2}"
+    said = f"causal against both ways: cosine {(one + two) / 2:.2f}, least {least}: states change little"
+    assert _both(folder, method=method) == Check(said, "float32")
+
+
+def test_a_model_whose_states_change_much_is_to_be_trained_before_it_attends_both_ways(
+    tiny_model: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(probes, "_ALIKE", 1)
+
+    found = _both(tiny_model("llama"), method="classical")
+
+    assert found.name.endswith(": states change much")
+    assert (found.status, found.hint) == ("ok", "before it attends both ways, train it: `ragidx train mntp`")
+
+
+def test_a_model_that_stays_causal_is_told_with_the_reason(tiny_model: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = tiny_model("llama")
+    monkeypatch.setattr(backbones, "attend_both_ways", lambda model: [])
+
+    found = _both(folder, method="classical")
+
+    assert found == Check(
+        "causal against both ways",
+        "float32",
+        status="not applicable",
+        hint=f"'{folder}' was asked for bidirectional attention and stays causal in a batch without padding",
     )
 
 
@@ -115,10 +169,8 @@ def test_a_model_with_modules_of_its_own_is_examined_through_them(tiny_sentence_
 
 
 def test_padding_that_moves_vectors_is_found(tiny_model: Make, monkeypatch: pytest.MonkeyPatch) -> None:
-    def attend_half_ways(model: Any) -> None:  # the modules' flags alone: the first way that people try
-        for module in model.modules():
-            if hasattr(module, "is_causal"):
-                module.is_causal = False
+    def attend_half_ways(model: Any) -> backbones.Settings:  # the modules' flags alone: as people try it first
+        return backbones._put([(one, "is_causal", False) for one in model.modules() if hasattr(one, "is_causal")])
 
     monkeypatch.setattr(backbones, "attend_both_ways", attend_half_ways)
     monkeypatch.setattr(backbones, "check_direction", lambda *args: None)

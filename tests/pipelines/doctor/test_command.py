@@ -65,7 +65,7 @@ def test_the_command_shows_the_checks_of_a_model_and_ends_well(run: Run) -> None
         numbers = [f"{check['difference']:.1e}", f"<= {check['limit']:.0e}"] if measured else ["-", "-"]
         hint = [as_options(check["hint"])] if check["hint"] else []
         assert re.split(r"  +", line) == ["ok", check["name"], check["dtype"], *numbers, *hint]
-    assert blocks[3] == "4 checks passed.\n"
+    assert blocks[3] == "5 checks passed.\n"
     assert (report["model"], report["n_failed"]) == ("tiny", 0)
 
 
