@@ -43,7 +43,7 @@ def measured(said, file, method, templates):
     if "template" in ragidx.Grid.__annotations__:
         grid = ragidx.Grid(**how, template=templates)
         return ragidx.evaluate(file, grid=grid, **run).tasks[0].rows
-    # Remove these two lines once `template` is an axis of the grid.
+    # Remove the condition and what follows once `template` is an axis of the grid.
     every = (ragidx.evaluate(file, grid=ragidx.Grid(**how), template=one, **run) for one in templates)
     return [report.tasks[0].rows[0] for report in every]
 

@@ -28,44 +28,28 @@ def main():
         (task,) = ragidx.evaluate(file, grid=grid, judge=ragidx.Judge(all_pairs=True), **run).tasks
     for note in task.notes:
         print(note)
-    places = {
-        (row.configuration.method, row.configuration.copies or 1, row.configuration.pooling): at
-        for at, row in enumerate(task.rows)
-    }
+    made = [row.configuration for row in task.rows]
+    places = {(one.method, one.copies or 1, one.pooling): at for at, one in enumerate(made)}
     means = {key: task.rows[at].interval.mean for key, at in places.items()}
 
     def against(key, other):
         """The difference of two rows, and its p."""
-        one, two = sorted((places[key], places[other]), reverse=True)
-        apart = task.pairs[one, two]
+        apart = task.pairs[tuple(sorted((places[key], places[other]), reverse=True))]
         return f"{means[key] - means[other]:+.3f} (p {apart.p:.2g})"
 
     rows = []
-    for (method, k, pooling), mean in sorted(means.items(), key=lambda one: (one[0][2], one[0][1], one[0][0])):
+    for method, k, pooling in sorted(means, key=lambda key: key[::-1]):
+        others = (("echo", k, pooling), ("classical", 1, pooling)) if method == "reba" else ()
         key = (method, k, pooling)
-        echo, classical = ("echo", k, pooling), ("classical", 1, pooling)
-        rows.append(
-            (
-                method,
-                k,
-                pooling,
-                mean,
-                *(against(key, of) if key[0] == "reba" and of in places else "" for of in (echo, classical)),
-            )
-        )
-    common.table(
-        ["method", "copies", "pooling", f"Spearman, {task.n_documents} pairs", "against echo", "against classical"],
-        rows,
-    )
+        rows.append((*key, means[key], *(against(key, other) for other in others), *[""] * (2 - len(others))))
+    n = f"Spearman, {task.n_documents} pairs"
+    common.table(["method", "copies", "pooling", n, "against echo", "against classical"], rows)
     with common.picture(said.out, figsize=(5, 3)) as figure:
         axes = figure.subplots()
-        for (method, pooling), style in zip(
-            [(m, p) for m in ("reba", "echo", "classical") for p in POOLINGS],
-            ("C0-o", "C0--o", "C1-s", "C1--s", "C2-^", "C2--^"),
-            strict=True,
-        ):
-            found = sorted((k, mean) for (m, k, p), mean in means.items() if (m, p) == (method, pooling))
-            axes.plot(*np.transpose(found), style, label=f"{method}, {pooling}")
+        for colour, method in enumerate(("reba", "echo", "classical")):
+            for pooling, line in zip(POOLINGS, ("-", "--"), strict=True):
+                found = sorted((k, mean) for (m, k, p), mean in means.items() if (m, p) == (method, pooling))
+                axes.plot(*np.transpose(found), f"C{colour}o{line}", label=f"{method}, {pooling}")
         axes.set(xlabel="copies of the text", ylabel="Spearman", xticks=copies)
         axes.legend(fontsize=7)
 

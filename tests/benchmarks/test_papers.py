@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import re
 import runpy
 import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+
+import ragidx
 
 pytestmark = pytest.mark.slow
 
@@ -34,6 +37,15 @@ def program(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str])
 
 def _rows(table: list[list[str]], name: int = 0) -> dict[str, list[float]]:
     return {row[name]: [float(cell) for cell in row[name + 1 :]] for row in table[1:]}
+
+
+@pytest.mark.parametrize("name", sorted(path.name for path in FOLDER.glob("*.py")))
+def test_a_program_is_short_and_takes_public_names_alone(name: str) -> None:
+    text = (FOLDER / name).read_text("utf-8")
+
+    assert len(text.splitlines()) <= 110
+    assert re.findall(r"^ *(?:from|import) ragidx(?:\.| import).*", text, re.MULTILINE) == []
+    assert set(re.findall(r"\bragidx\.([A-Za-z_]+)\b(?!\")", text)) <= {*ragidx.__all__}
 
 
 def test_a_probe_of_causal_words_knows_nothing_of_what_follows(program: Callable[..., Tables], tmp_path: Path) -> None:
