@@ -65,7 +65,8 @@ def main():
         left.set_xticks(range(len(drawn)), list(drawn))
         left.set(title="cosine of shared beginnings")
         left.legend()
-        drawn_map = right.imshow(by_token, origin="lower", aspect="auto", vmin=0, vmax=1)
+        extent = (-0.5, by_token.shape[1] - 0.5, 0.5, len(by_token) + 0.5)
+        drawn_map = right.imshow(by_token, origin="lower", aspect="auto", vmin=0, vmax=1, extent=extent)
         figure.colorbar(drawn_map, ax=right)
         right.set(xlabel="token", ylabel="layer", title="cosine of states, causal and both ways")
 
