@@ -38,14 +38,9 @@ TEMPLATES = {
 
 def measured(said, file, method, templates):
     """The row of each template."""
-    how = {"model": said.model, "method": method, "filter": "none", "layer": -1}
+    how = {"model": said.model, "method": method, "filter": "none", "layer": -1, "template": templates}
     run = {"device": said.device, "dtype": said.dtype, "cache": None}
-    if "template" in ragidx.Grid.__annotations__:
-        grid = ragidx.Grid(**how, template=templates)
-        return ragidx.evaluate(file, grid=grid, **run).tasks[0].rows
-    # Remove the condition and what follows once `template` is an axis of the grid.
-    every = (ragidx.evaluate(file, grid=ragidx.Grid(**how), template=one, **run) for one in templates)
-    return [report.tasks[0].rows[0] for report in every]
+    return ragidx.evaluate(file, grid=ragidx.Grid(**how), **run).tasks[0].rows
 
 
 def main():

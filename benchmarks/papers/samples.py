@@ -20,15 +20,6 @@ import ragidx
 SAMPLE = Path(str(resources.files("ragidx.corpora"))) / "sample" / "documents"
 
 
-def scores(report):
-    """(step, score) of a run."""
-    if hasattr(report, "scores"):
-        return [(one.step, one.score) for one in report.scores]
-    # Remove what follows once a report has `scores`.
-    rows = map(json.loads, (Path(report.folder) / "training" / "log.jsonl").read_text().splitlines())
-    return [(row["step"], row["score"]) for row in rows if "score" in row]
-
-
 def main():
     parser = common.options(__doc__, 'pairs: JSON lines of "query" and "positive"', limit=240)
     parser.add_argument("--text", type=Path, default=SAMPLE, help="what MNTP learns from")
@@ -57,7 +48,8 @@ def main():
         }
         for name, (model, method) in starts.items():
             run = {"pairs": [pairs], "method": method, "out": folder / name, "every": said.every}
-            found[name] = scores(ragidx.train.contrastive(model, **shared | run))
+            report = ragidx.train.contrastive(model, **shared | run)
+            found[name] = [(one.step, one.score) for one in report.scores]
     steps = sorted({step for of in found.values() for step, _ in of})
     rows = [(step, *(dict(of).get(step, "") for of in found.values())) for step in steps]
     common.table(["step", *found], rows)
