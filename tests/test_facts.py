@@ -18,6 +18,7 @@ from ragidx.corpora.vectors.batch import MAX_WIDTH
 from ragidx.indexer.encoders import endpoint
 from ragidx.indexer.lexical.analyzer import MAX_TOKEN
 from ragidx.indexer.models.endpoint_client import PATIENCE
+from ragidx.indexer.models.presets import published_presets
 from ragidx.indexer.specs import MAX_COPIES
 from ragidx.indexer.store.entries import MAX_ROWS
 from ragidx.indexer.store.manifest import KEPT, MAX_DIM
@@ -144,6 +145,19 @@ def test_no_page_denies_a_command_that_is_there() -> None:
             if denied.search(sentence):
                 named = {name for name in COMMANDS if re.search(rf"\b{name}s?\b", sentence, re.IGNORECASE)}
                 assert named == set(), f"{page.name}: {sentence}"
+
+
+def test_a_preset_is_the_method_with_the_highest_published_mean() -> None:
+    rows = re.findall(
+        r"^\| ([\w.-]+) \| (\w+), tau 2.* \| MTEB (.+) \|$", (DOCS / "models.md").read_text(), re.MULTILINE
+    )
+    presets = {name.partition("/")[2]: preset["method"] for name, preset in published_presets().items()}
+
+    assert {name: method for name, method, _ in rows} == presets
+    for name, method, figures in rows:
+        means = {one: float(half) for one, half in re.findall(r"(echo|prompteol) [\d.]+, ([\d.]+)", figures)}
+        assert len(means) == 2
+        assert method == max(means, key=means.__getitem__), name
 
 
 def test_the_kinds_of_what_is_left_out_are_those_of_the_page_each_in_its_class() -> None:
