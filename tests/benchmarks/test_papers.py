@@ -174,7 +174,10 @@ def test_backward_attention_over_one_copy_with_last_pooling_is_classical(
 
 
 def test_training_is_scored_by_step_from_three_starts(program: Callable[..., Tables], tmp_path: Path) -> None:
-    (table,) = program("samples", "--limit", 40, "--batch", 16, "--every", 1, "--out", tmp_path / "p.svg")
+    for number in range(48):
+        (tmp_path / f"{number}.txt").write_text(f"The mill of year {number} stands by the river, and turns. " * 4)
+    text = ["--text", tmp_path, "--limit", 40, "--batch", 16]
+    (table,) = program("samples", *text, "--every", 1, "--out", tmp_path / "p.svg")
 
     assert table[0] == ["step", "causal", "both ways", "both ways, after MNTP"]
     assert [row[0] for row in table[1:]] == ["0", "1", "2"]

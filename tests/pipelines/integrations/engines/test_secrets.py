@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
@@ -122,7 +123,7 @@ def test_no_password_is_shown_by_a_command(run: Callable[..., Done], arguments: 
 def test_no_password_is_shown_in_a_traceback(run_process: Any, arguments: tuple[str, ...]) -> None:
     done = run_process(*(one.format(ADDRESS) for one in arguments), env={"RAGIDX_DEBUG": "1"})
     assert done.err.startswith("Traceback (most recent call last):")
-    assert not set(LETTERS) & set(done.err)
+    assert not set(LETTERS) & set(done.err.replace(str(Path(ragidx.__file__).parent), ""))  # a folder has any name
 
 
 def test_a_name_of_a_user_is_no_secret(server: str) -> None:
