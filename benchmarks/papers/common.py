@@ -91,7 +91,7 @@ def cosines(some, others):
 
 
 def table(head, rows):
-    """Print a table; numbers that are no counts with three digits."""
+    """Print a table; values that are no counts with three digits."""
     for row in (head, ["---"] * len(head), *rows):
         print("| " + " | ".join(f"{one:.3f}" if isinstance(one, float) else str(one) for one in row) + " |")
 

@@ -1,5 +1,5 @@
 """The picture of an evaluation: quality against bytes a chunk, a panel for each data set, and time where it is known;
-where rows read different numbers of tokens, quality against these, too.
+where rows read more tokens or fewer, quality against these, too.
 
 A line is a configuration at several widths, or that reads several lengths or copies; a point is a row with its 95 %
 interval; colours are configurations, of a palette that colour-blind readers can tell apart (Okabe and Ito 2008). The

@@ -65,8 +65,8 @@ def of_first(make: Callable[[], T]) -> T:
     return value  # type: ignore[return-value]  # what was made, None or not
 
 
-def summed(numbers: Tensor) -> Tensor:
+def summed(values: Tensor) -> Tensor:
     """The sum over all processes, in place."""
     if count() > 1:
-        dist.all_reduce(numbers)
-    return numbers
+        dist.all_reduce(values)
+    return values
