@@ -12,9 +12,11 @@ from ragidx.pipelines.serve.interface import ROUTES, description
 from .conftest import TOKEN, Running, make_index, running
 
 schemathesis = pytest.importorskip("schemathesis", reason="the package schemathesis is not installed")
+from schemathesis.generation.feedback import FeedbackSources  # noqa: E402
+from schemathesis.pytest._test_builder import build_operation_test  # noqa: E402
 from schemathesis.specs.openapi.checks import positive_data_acceptance  # noqa: E402
 
-schema = schemathesis.openapi.from_dict(description())
+SETTINGS = settings(max_examples=25, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
 
 
 @pytest.fixture(scope="module")
@@ -25,15 +27,27 @@ def everything(tmp_path_factory: pytest.TempPathFactory) -> Any:
 
 
 @pytest.mark.slow
-@schema.parametrize()
-@settings(max_examples=25, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
-def test_the_interface_is_as_described(case: Any, everything: Running) -> None:
-    answer = case.call(base_url=everything.url, headers={"Authorization": f"Bearer {TOKEN}"})
-    case.validate_response(answer, excluded_checks=[positive_data_acceptance])
-    is_valid = case.meta.generation.mode == schemathesis.GenerationMode.POSITIVE and "{id}" not in case.operation.path
-    if is_valid and answer.status_code >= 400:
-        # what no schema says: conditions, widths of vectors, ids and names that are there
-        assert answer.json()["error"]["type"] in ("QueryError", "SpecError", "CorpusError"), answer.text
+@pytest.mark.parametrize(("method", "path"), [(route.method, route.path) for route in ROUTES])
+def test_the_interface_is_as_described(method: str, path: str, everything: Running) -> None:
+    """Its cases take seconds to make: here, not where tests are collected, which each process does."""
+    schema = schemathesis.openapi.from_dict(description())
+
+    def check(case: Any) -> None:
+        answer = case.call(base_url=everything.url, headers={"Authorization": f"Bearer {TOKEN}"})
+        case.validate_response(answer, excluded_checks=[positive_data_acceptance])
+        is_valid = case.meta.generation.mode == schemathesis.GenerationMode.POSITIVE and "{id}" not in path
+        if is_valid and answer.status_code >= 400:
+            # what no schema says: conditions, widths of vectors, ids and names that are there
+            assert answer.json()["error"]["type"] in ("QueryError", "SpecError", "CorpusError"), answer.text
+
+    build_operation_test(
+        config=schema.config,
+        operation=schema[path][method],
+        test_func=check,
+        given_kwargs={},
+        feedback=FeedbackSources(),
+        explicit_settings=SETTINGS,
+    )()
 
 
 def test_every_route_is_described(served: Running) -> None:
