@@ -48,6 +48,8 @@ _ASCII_WORD = re.compile(r"\w+")
 _UNSPACED_LETTER = re.compile(f"[{UNSPACED}]")
 _MARK = re.compile(r"[.!?…。！？][\"'”’»)\]*_」』）]*\Z")
 _MARKUP = re.compile(r"^\s*(?:[#|>=*+-]|```)", re.MULTILINE)
+_OPENING = "\"'“‘«([「『（"
+_CLOSING = re.compile(r"(?:[^\w\s]|(?: [.!?](?!\S)))*")
 _PROSE = 0.7  # share of letters and spaces
 
 
@@ -120,13 +122,11 @@ def taken_out(made: Judged, chunks: Iterable[Chunk]) -> dict[str, Chunk]:
 
     A query that a border of these chunks cuts is taken out of both; a chunk of which nothing is left is empty.
     """
-    patterns = {
-        doc_id: _pattern(words_of(made.texts[query_id])) for query_id, judged in made.qrels.items() for doc_id in judged
-    }
+    queries = {doc_id: words_of(made.texts[query_id]) for query_id, judged in made.qrels.items() for doc_id in judged}
     changed: dict[str, Chunk] = {}
     for doc_id, group in _documents(chunks):
-        if doc_id in patterns:
-            changed |= _without(patterns[doc_id], _text_of(group), group, whole=False) or []
+        if doc_id in queries:
+            changed |= _without(queries[doc_id], _Words(_text_of(group)), group, whole=False) or []
     return changed
 
 
@@ -197,11 +197,12 @@ def _takeable(
     text: str, group: Sequence[Chunk], kind: str, seed: int
 ) -> Iterator[tuple[str, list[str], list[tuple[str, Chunk]]]]:
     """Queries that can be taken out of a text wholly: their words, and what changes of its chunks."""
+    searched = _Words(text)
     for query in _choices(text, group, kind, seed):
         words = words_of(query)
         length = sum(0.5 if _is_unspaced(word) else 1 for word in words)
         if _WORDS[kind][0] <= length <= _WORDS[kind][1] and len(words) >= 3:
-            changed = _without(_pattern(words), text, group)
+            changed = _without(words, searched, group)
             if changed is not None:
                 yield query, words, changed
 
@@ -252,34 +253,52 @@ def _triples(words: Sequence[str]) -> Iterable[tuple[str, ...]]:
     return zip(words, words[1:], words[2:], strict=False)
 
 
-def _pattern(words: Sequence[str]) -> re.Pattern[str]:
-    """These words, whatever stands between them; marks around them belong to them."""
-    parts = [re.escape(words[0])]
-    for before, word in itertools.pairwise(words):
-        parts.append(r"\W*" if _is_unspaced(before) or _is_unspaced(word) else r"\W+")
-        parts.append(re.escape(word))
-    first = "" if _is_unspaced(words[0]) else r"(?<!\w)"
-    last = "" if _is_unspaced(words[-1]) else r"(?!\w)"
-    return re.compile(
-        f"[\"'“‘«(\\[「『（]*{first}{''.join(parts)}{last}(?:[^\\w\\s]|(?: [.!?](?!\\S)))*", re.IGNORECASE
-    )
+class _Words:
+    """The words of a text and where they stand, to look for others among them."""
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+        self._found = [*(_ASCII_WORD if text.isascii() else _WORD).finditer(text)]
+        self._lower = [match[0].lower() for match in self._found]
+        self._places = defaultdict[str, list[int]](list)
+        for place, word in enumerate(self._lower):
+            self._places[word].append(place)
+
+    def spans(self, words: Sequence[str]) -> Iterator[tuple[int, int]]:
+        """Where these words stand, whatever is between them; marks around them belong to them."""
+        wanted, reached = [word.lower() for word in words], 0
+        for at in self._places.get(wanted[0], ()):
+            end = at + len(wanted)
+            start = self._found[at].start()
+            if start < reached or self._lower[at:end] != wanted or self._is_cut(at, at) or self._is_cut(end, end - 1):
+                continue
+            while start > reached and self._text[start - 1] in _OPENING:
+                start -= 1
+            after = _CLOSING.match(self._text, self._found[end - 1].end())
+            reached = after.end() if after else len(self._text)
+            yield start, reached
+
+    def _is_cut(self, border: int, of: int) -> bool:
+        """Whether a word touches another at this border, as a letter does one of a script without spaces."""
+        touches = 0 < border < len(self._found) and self._found[border - 1].end() == self._found[border].start()
+        return touches and not _is_unspaced(self._lower[of])
 
 
 def _without(
-    pattern: re.Pattern[str], text: str, group: Sequence[Chunk], *, whole: bool = True
+    words: Sequence[str], text: _Words, group: Sequence[Chunk], *, whole: bool = True
 ) -> list[tuple[str, Chunk]] | None:
-    """The chunks that change where what the pattern finds is taken out; None: it cannot be, wholly.
+    """The chunks that change where these words are taken out; None: they cannot be, wholly.
 
     With `whole` no chunk's border may cut what is found, and of every chunk something has to be left.
     """
     offset = group[0].start
-    spans = [(match.start() + offset, match.end() + offset) for match in pattern.finditer(text)]
+    spans = [(start + offset, end + offset) for start, end in text.spans(words)]
     changed = []
     for chunk in group:
         here = [(start, end) for start, end in spans if start < chunk.end and end > chunk.start]
         if whole and any(start < chunk.start or end > chunk.end for start, end in here):
             return None
-        heading = SEPARATOR.join(level for level in chunk.heading.split(SEPARATOR) if not pattern.search(level))
+        heading = SEPARATOR.join(level for level in chunk.heading.split(SEPARATOR) if not _has(level, words))
         if not here and heading == chunk.heading:
             continue
         left, at = "", chunk.start
@@ -289,10 +308,14 @@ def _without(
             left += kept.lstrip(" ") if left[-1:].isspace() else kept
             at = min(end, chunk.end)
         left = left.strip()
-        if whole and (not words_of(left) or pattern.search(left) or pattern.search(heading)):
+        if whole and (not words_of(left) or _has(left, words) or _has(heading, words)):
             return None
         changed.append((chunk.id, replace(chunk, text=left, heading=heading)))
     return changed
+
+
+def _has(text: str, words: Sequence[str]) -> bool:
+    return any(_Words(text).spans(words))
 
 
 def _seen_elsewhere(chunks: Iterable[Chunk], drawn: Sequence[_Candidate]) -> tuple[set[int], set[tuple[int, int]]]:
