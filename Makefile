@@ -67,7 +67,7 @@ wheel-tests: .make/test
 	@rm -rf build/lib build/bdist.* dist $(WHEEL)  # not build/site
 	@$(PIP) wheel --no-deps --no-build-isolation --wheel-dir dist .
 	@$(PIP) install --no-deps --no-compile --target $(WHEEL) dist/*.whl
-	@$(TEST_ENV) RAGIDX_TEST_WHEEL=$(WHEEL) PYTHONPATH=$(WHEEL) $(BIN)/pytest -n 2 -m wheel -q
+	@$(TEST_ENV) RAGIDX_TEST_WHEEL=$(WHEEL) PYTHONPATH=$(WHEEL) $(BIN)/pytest -n 2 -m wheel -q $$(grep -rl mark.wheel tests --include="*.py")
 
 # What builds a release, in an environment of its own: nobody else needs it.
 .make/release: constraints.txt
