@@ -102,7 +102,7 @@ def run_process(folder: Path) -> Callable[..., Done]:
 
 @pytest.fixture
 def briefly(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of a sweep's searches a few are timed, not a thousand: no test looks at how long they take."""
+    """Of a sweep's searches a few are timed, not hundreds: no test looks at how long they take."""
     for name in ("_SINGLE_CALLS", "_BATCH_CALLS", "_LEAST_CALLS"):
         monkeypatch.setattr(f"ragidx.pipelines.experiments.evaluate.cells.{name}", 2)
 

@@ -37,8 +37,8 @@ BATCH = 64
 
 _ROWS = 4096  # written at a time
 _QUERIES = 1024  # compared at a time
-_SINGLE_CALLS = 1_000
-_BATCH_CALLS = 100
+_SINGLE_CALLS = 500
+_BATCH_CALLS = 50
 _MOST_S = 3.0  # of timing, after the least number of calls
 _LEAST_CALLS = 20
 _TIE = 1e-6  # as in tuning: a row whose score equals that of the tenth counts as one of the ten

@@ -2,7 +2,7 @@
 
 It is started in a situation, such as that of another user, which is then that of the commands, and of what they import.
 The first argument is JSON: `import`, modules that several commands need, and `commands`, each with its arguments. Of
-`serve` the health and a question are asked, of `mcp` a question; a sweep times a few searches, not a thousand.
+`serve` the health and a question are asked, of `mcp` a question; a sweep times a few searches, not hundreds.
 """
 
 from __future__ import annotations
