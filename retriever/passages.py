@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 Stem = Callable[[str], str]
 
-WORD = re.compile(r"\w+")
+WORD = re.compile(r"\w+(?:[\u00ad\u200b-\u200d\u2060\ufeff]+\w+)*")  # a soft hyphen does not end one
 _SPACE = re.compile(r"\s+")
 _LINE, _SENTENCE = re.compile(r"\n(?=\S)"), re.compile(r"[.!?] +(?=\S)")  # begin after these
 _LEADING_HEADINGS = re.compile(r"\A(?:#{1,6} [^\n]*\n+)+")  # the heading path is shown beside the source
@@ -56,14 +56,15 @@ def hits_json(hits: Sequence[Hit], query: str, stem: Stem) -> list[dict[str, Any
 
 @functools.lru_cache(maxsize=16)
 def stem_of(language: str | None) -> Stem:
-    """A word to its stem, as an index has it; without one, lower case without a plural s.
+    """A word to its stem, as an index has it, without accents; without one, lower case without a plural s.
 
     Stems are kept: the same words are in the passages of many answers.
     """
-    from ragidx.indexer.lexical.stemming import stemmer  # a question that is shown plainly needs none
+    from ragidx.indexer.lexical.scripts import cleaned, folded  # a question that is shown plainly needs none
+    from ragidx.indexer.lexical.stemming import NONE, stemmer
 
-    stem = None if language is None else stemmer(language)
-    return simple_stem if stem is None else functools.lru_cache(maxsize=100_000)(stem)
+    stem = simple_stem if language in (None, NONE) else stemmer(str(language))
+    return functools.lru_cache(maxsize=100_000)(lambda word: stem(word if word.isascii() else folded(cleaned(word))))
 
 
 def simple_stem(word: str) -> str:

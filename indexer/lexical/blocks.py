@@ -20,7 +20,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from ragidx.indexer.arrays import Ints, numbers_of
-from ragidx.indexer.lexical.analyzer import Analyzer, tokens
+from ragidx.indexer.lexical.analyzer import Analyzer, joined, tokens
 from ragidx.indexer.lexical.postings import LENGTHS, NAME, SCHEMA, Uints
 
 _BLOCK_TOKENS = 1 << 18  # held until they are sorted
@@ -87,7 +87,7 @@ def blocks(texts: Iterable[tuple[str, str]], analyzer: Analyzer, first: int = 0)
     vocabulary, numbers, ends = _Vocabulary(analyzer), list[int](), list[int]()
     for text, name in texts:
         if words := tokens(text):
-            numbers += map(vocabulary.__getitem__, words)
+            numbers += map(vocabulary.__getitem__, words + joined(words))
             if name and any(map(analyzer.terms, words)):  # dots alone have no term
                 numbers += (vocabulary[NAME + token] for token in tokens(name))
         ends.append(len(numbers))

@@ -1,4 +1,4 @@
-"""Stemmers: Snowball's, by language, and the choice of one for a corpus.
+"""Stemmers: Snowball's, by language, those of some scripts, and the choice of a language for a corpus.
 
 Languages are recognised by their function words: in running text they are a quarter to a half of all words of their
 language, and rarely words of another. No model and no network is used.
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import importlib.resources
+import re
 import tomllib
 from collections import Counter
 from collections.abc import Callable, Iterable
@@ -16,6 +17,7 @@ import Stemmer
 
 from ragidx.corpora.errors import SpecError, unknown_name
 from ragidx.indexer.lexical.analyzer import tokens
+from ragidx.indexer.lexical.scripts import arabic, hebrew, korean, tibetan
 
 AUTO, NONE = "auto", "none"
 
@@ -23,7 +25,18 @@ _LEAST = 0.12  # share of function words in running text; lists, tables and code
 _DIFFERENT = 3  # function words: the variables of a program are not Spanish
 _AHEAD = 1.25  # the first language against the second; a word that n languages have counts 1 / n for each
 
+_TURKISH = re.compile("[ğı]")  # it has few function words, but letters that no other of the languages has
+
 Stem = Callable[[str], str]
+
+# First and last letter of a script, its stems, and the languages in it that have their own.
+_SCRIPTS: list[tuple[str, str, Stem, tuple[str, ...]]] = [
+    ("\u0590", "\u05ff", hebrew, ("yiddish",)),
+    ("\u0600", "\u06ff", arabic, ("persian",)),
+    ("\u0900", "\u097f", Stemmer.Stemmer("hindi").stemWord, ("nepali",)),
+    ("\u0f40", "\u0fbc", tibetan, ()),
+    ("\uac00", "\ud7a3", korean, ()),
+]
 
 
 def languages() -> list[str]:
@@ -47,9 +60,31 @@ def stemmer_version() -> str:
     return str(Stemmer.version())
 
 
-def stemmer(language: str) -> Stem | None:
-    """A word to its stem; None for `none`."""
-    return None if language == NONE else Stemmer.Stemmer(language).stemWord
+def stemmer(language: str) -> Stem:
+    """A word to its stem: by the rules of its script, where it has its own, else by those of a language, if any.
+
+    >>> stem = stemmer("english")
+    >>> stem("leases"), stem("המפתחות"), stem("서울은")
+    ('leas', 'המפתח', '서울')
+    """
+    own: Stem = str if language == NONE else Stemmer.Stemmer(language).stemWord
+    if language == "turkish":
+        own = _twice(own)
+    rules = [(first, last, rule) for first, last, rule, at_home in _SCRIPTS if language not in at_home]
+
+    def stem(word: str) -> str:
+        if not word.isascii():
+            for first, last, rule in rules:
+                if first <= word[0] <= last:
+                    return rule(word) or word
+        return own(word) or word  # Snowball's Greek makes nothing of some words
+
+    return stem
+
+
+def _twice(stem: Stem) -> Stem:
+    """Once, Snowball's Turkish leaves `müze` of `müzeye`, but `müz` of `müze`."""
+    return lambda word: stem(stem(word))
 
 
 def guess_language(texts: Iterable[str]) -> str:
@@ -60,13 +95,16 @@ def guess_language(texts: Iterable[str]) -> str:
     >>> guess_language(["7f 3a 9c", "x = y"])
     'none'
     """
-    seen = Counter(token.casefold() for text in texts for token in tokens(text))
+    seen = Counter(word for text in texts for token in tokens(text) for word in token.casefold().split("-") if word)
     shares, different, ranks = Counter[str](), Counter[str](), dict.fromkeys(languages(), 0.0)
     for word in seen.keys() & _function_words().keys():
         for language in (known := _function_words()[word]):
             shares[language] += seen[word]
             ranks[language] += seen[word] / len(known)
             different[language] += 1
+    turkish = [seen[word] for word in seen if _TURKISH.search(word)]
+    for counted, number in ((shares, sum(turkish)), (ranks, sum(turkish)), (different, len(turkish))):
+        counted["turkish"] += number
     best, second = sorted(ranks, key=lambda language: -ranks[language])[:2]
     is_text = shares[best] > _LEAST * seen.total() and different[best] >= _DIFFERENT
     return best if is_text and ranks[best] > _AHEAD * ranks[second] else NONE
