@@ -119,9 +119,10 @@ def tokens(text: str) -> list[str]:
     """The words of a text as they are written, after Unicode normalisation; those in ASCII first."""
     if text.isascii():
         return _ascii_tokens(text)
-    pieces = unicodedata.normalize("NFKC", text).split()
-    others = cleaned(" ".join(piece for piece in pieces if not piece.isascii())).replace("\u2010", "-")
-    return _ascii_tokens(" ".join(piece for piece in pieces if piece.isascii())) + _unicode_tokens().findall(others)
+    pieces = cleaned(text).split()
+    plain = [piece for piece in pieces if piece.isascii()]
+    others = [piece for piece in pieces if not piece.isascii()]
+    return _ascii_tokens(" ".join(plain)) + _unicode_tokens().findall(" ".join(others))
 
 
 def joined(words: Sequence[str]) -> list[str]:

@@ -38,12 +38,13 @@ _VIETNAMESE = re.compile("\u0309|\u031b|[aeiouy]\u0323|[aeo][\u0302\u0306][\u030
 
 
 def cleaned(text: str) -> str:
-    """A text in Unicode's form NFKC without the characters that nobody sees.
+    """A text in Unicode's form NFKC without the characters that nobody sees; every hyphen is that of ASCII.
 
     >>> cleaned("Unter\\u00adnehmen")
     'Unternehmen'
     """
-    return unicodedata.normalize("NFKC", _UNSEEN.sub("", unicodedata.normalize("NFKC", text)))
+    seen = _UNSEEN.sub("", unicodedata.normalize("NFKC", text))
+    return unicodedata.normalize("NFKC", seen).replace("\u2010", "-")
 
 
 def folded(word: str) -> str:

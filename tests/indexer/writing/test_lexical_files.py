@@ -16,6 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from states import Words, content_of, words_of
 
+from ragidx.corpora.errors import SpecError
 from ragidx.indexer.ann.index_types import IndexOptions
 from ragidx.indexer.lexical.spec import LexicalSpec
 from ragidx.indexer.store import Store
@@ -250,7 +251,7 @@ def test_another_stemmer_remakes_all_postings_and_old_ones_stay_while_a_generati
 
     manifest = rebuilt(kit, index, "none", documents)
 
-    assert manifest.lexical == LexicalSpec("none", "", 1)
+    assert manifest.lexical == LexicalSpec.of("none")
     assert [segment.lexical for segment in manifest.segments] == ["lexical-00000003.arrow"] * 2
     store = Store.open(index)
     assert [segment.postings.find("turned") is None for segment in store.segments] == [False, True]
@@ -297,7 +298,7 @@ def test_going_back_brings_the_postings_of_before(index: Path, kit: Any) -> None
 
 
 @pytest.mark.parametrize("asked", ["english", "auto"])
-@pytest.mark.parametrize(("name", "value"), [("stemming.stemmer_version", lambda: "9.9"), ("analyzer.VERSION", 2)])
+@pytest.mark.parametrize(("name", "value"), [("stemming.stemmer_version", lambda: "9.9"), ("analyzer.VERSION", 9)])
 def test_another_version_of_the_rules_remakes_postings_at_the_next_commit(
     index: Path, kit: Any, monkeypatch: pytest.MonkeyPatch, name: str, value: object, asked: str
 ) -> None:
@@ -309,6 +310,29 @@ def test_another_version_of_the_rules_remakes_postings_at_the_next_commit(
     assert (manifest.generation, manifest.segments[0].lexical) == (2, "lexical-00000002.arrow")
     assert words(index).counts == (5, 21)
     assert rebuilt(kit, index, asked).generation == 2
+
+
+def test_an_index_by_older_rules_says_what_to_do_until_its_next_commit(
+    tmp_path: Path, kit: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By those of version 1, a soft hyphen and an accent made other terms."""
+    index, documents = tmp_path / "index", {"mill": ["der Mühlen\u00adweg"]}
+    with monkeypatch.context() as older:
+        older.setattr("ragidx.indexer.lexical.analyzer.VERSION", 1)
+        older.setattr("ragidx.indexer.lexical.blocks.tokens", str.split)
+        older.setattr("ragidx.indexer.lexical.analyzer.spellings", lambda word: [word])
+        rebuilt(kit, index, "none", documents)
+    with pytest.raises(SpecError) as fault:
+        Store.open(index).knows_a_word("Muhlenweg")
+    assert str(fault.value) == (
+        "the lexical part of the index was made with word rules of version 1; here is 2\n"
+        "  hint: build again, which makes it anew and encodes nothing; or search with `mode=dense`"
+    )
+    assert verify(index) == []
+
+    rebuilt(kit, index, "auto", documents)
+
+    assert Store.open(index).knows_a_word("Muhlenweg")
 
 
 def test_the_stemmers_version_is_nothing_to_an_index_without_one(

@@ -12,10 +12,9 @@ import pytest
 
 import ragidx
 from ragidx.corpora.records import FILE_FIELDS
-from ragidx.indexer.lexical.stemming import stemmer
 from ragidx.pipelines.cli import passages
 from ragidx.retriever.hit import DocumentSpan, Hit
-from ragidx.retriever.passages import nearest, simple_stem
+from ragidx.retriever.passages import nearest, stem_of
 
 from ..conftest import Done
 from .conftest import QUESTION, hits_of
@@ -199,12 +198,11 @@ def test_context_is_shown_and_a_field_for_machines(run: Run, full: tuple[str, ..
 
 def bold(text: str, query: str, language: str | None) -> list[str]:
     """The words of a text that are in bold for a question, on a terminal."""
-    stem = simple_stem if language is None else stemmer(language)
     with click.Context(click.Command("query"), color=True).scope(), pytest.MonkeyPatch.context() as patch:
         shown: list[str] = []
         patch.setattr(click, "echo", lambda line="", **_: shown.append(line))
-        passages.show_hits([hit(text)], query, stem)
-    return re.findall(r"\x1b\[1m(\w+)\x1b\[0m", "\n".join(shown[2:]))
+        passages.show_hits([hit(text)], query, stem_of(language))
+    return re.findall(r"\x1b\[1m(.+?)\x1b\[0m", "\n".join(shown[2:]))
 
 
 def test_the_words_of_the_question_are_bold_by_their_stems() -> None:
@@ -219,6 +217,11 @@ def test_the_words_of_the_question_are_bold_by_their_stems() -> None:
         "mills",
     ]
     assert bold(text, "who signs the lease of a mill?", None) == ["leases", "lease", "mills"]
+
+
+@pytest.mark.parametrize("language", ["german", None])
+def test_words_with_accents_and_soft_hyphens_are_bold(language: str | None) -> None:
+    assert bold("Das Unter\u00adnehmen, ein Résumé", "unternehmen resume", language) == ["Unter\u00adnehmen", "Résumé"]
 
 
 @pytest.mark.parametrize("language", ["english", None])
