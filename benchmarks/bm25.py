@@ -31,7 +31,7 @@ from ragidx.indexer.lexical.bm25 import Bm25
 from ragidx.indexer.lexical.postings import Postings
 from ragidx.indexer.lexical.postings_writer import write_postings
 from ragidx.indexer.lexical.stemming import stemmer
-from ragidx.pipelines.experiments.evaluate.significance import ndcg
+from ragidx.pipelines.experiments.evaluate.measures import ndcg
 
 
 class _Ragidx:

@@ -32,7 +32,8 @@ from ragidx.corpora.chunking import Chunker
 from ragidx.corpora.evalsets import load_qrels, load_queries
 from ragidx.corpora.records import Document
 from ragidx.corpora.spec import ChunkSpec
-from ragidx.pipelines.experiments.evaluate.significance import difference, ndcg
+from ragidx.pipelines.experiments.evaluate.measures import ndcg
+from ragidx.pipelines.experiments.evaluate.significance import difference
 from ragidx.pipelines.ingest import corpus as building
 
 MINI = Path(ragidx.__file__).parent / "indexer" / "models" / "mini" / "tokenizer.json"

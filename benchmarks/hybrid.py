@@ -37,7 +37,8 @@ from figures import record
 import ragidx
 from ragidx.corpora.evalsets import load_qrels, load_queries
 from ragidx.indexer.ann.faiss_files import faiss
-from ragidx.pipelines.experiments.evaluate.significance import difference, ndcg
+from ragidx.pipelines.experiments.evaluate.measures import ndcg
+from ragidx.pipelines.experiments.evaluate.significance import difference
 
 WORDS = 150
 QUESTIONS = 300

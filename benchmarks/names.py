@@ -19,7 +19,7 @@ from figures import record
 
 import ragidx
 from ragidx.corpora.evalsets import load_qrels, load_queries
-from ragidx.pipelines.experiments.evaluate.significance import ndcg
+from ragidx.pipelines.experiments.evaluate.measures import ndcg
 
 # path | text | question: by the name of the file, by that of the folder, by the text, by it with a word of another path
 NOTES = """

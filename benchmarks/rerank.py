@@ -18,7 +18,8 @@ from figures import record
 
 import ragidx
 from ragidx.corpora.evalsets import load_qrels, load_queries
-from ragidx.pipelines.experiments.evaluate.significance import difference, ndcg
+from ragidx.pipelines.experiments.evaluate.measures import ndcg
+from ragidx.pipelines.experiments.evaluate.significance import difference
 
 
 def main():

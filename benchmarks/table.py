@@ -512,6 +512,7 @@ PLACES = [
     (ROOT / "docs" / "benchmarks.md", "opening", OPENING),
     (ROOT / "docs" / "benchmarks.md", "figures", markdown),
     (ROOT / "docs" / "query.md", "hybrid", WORD_TABLES["hybrid"]),
+    (ROOT / "docs" / "build.md", "words", WORD_TABLES["languages"]),
     (ROOT / "docs" / "gguf.md", "figures", lambda found: "\n\n".join(SENTENCES["gguf"](found)) + "\n"),
     (ROOT / "docs" / "endpoint.md", "figures", lambda found: "\n\n".join(SENTENCES["endpoint"](found)) + "\n"),
     (ROOT / "docs" / "tune.md", "figures", tuned),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 WORDS = "quality of words"
+COSTS = (("nDCG@10", ".3f"), ("bytes", ","), ("CPU s", ".2f"))
 
 
 def of(figures, found):
@@ -27,6 +28,28 @@ def hybrid(found):
             )
             value = f"**{value}**" if better else value
             lines.append(f"| {name}, {model} | {dim} | {cosine} | {words} | {value} | {rrf} |")
+    return "\n".join(lines) + "\n"
+
+
+def languages(found):
+    """The table of docs/build.md: nouns that find their sentence, by language; and what the words cost."""
+    trees = {row["setting"]["tree"]: row["values"] for row in of(["words by language"], found)}
+    lines = [
+        "| 20 and 20 nouns | first hit, before | now | kept out: first hit, before | now | in the first three |",
+        "| --- |" + " --- |" * 5,
+    ]
+    for language, now in trees["now"].items():
+        cells = [trees[tree][language][f"{half}: first"] for half in ("chosen by", "kept out") for tree in trees]
+        lines.append(f"| {language.capitalize()} | {' | '.join(map(str, cells))} | {now['kept out: first three']} |")
+    lines += ["", "| words of | nDCG@10, before | now | bytes | now | CPU s | now |", "| --- |" + " --- |" * 6]
+    by = {}
+    for row in of(["cost of words"], found):
+        by.setdefault((row["setting"]["set"], row["setting"]["rows"]), {})[row["setting"]["tree"]] = row["values"]
+    for (name, n_rows), cost in by.items():
+        cells = [
+            f"{cost[tree].get(key, '-'):{form if key in cost[tree] else ''}}" for key, form in COSTS for tree in cost
+        ]
+        lines.append(f"| {name}, {n_rows:,} chunks | {' | '.join(cells)} |")
     return "\n".join(lines) + "\n"
 
 
