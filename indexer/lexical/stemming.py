@@ -103,8 +103,9 @@ def guess_language(texts: Iterable[str]) -> str:
             ranks[language] += seen[word] / len(known)
             different[language] += 1
     turkish = [seen[word] for word in seen if _TURKISH.search(word)]
-    for counted, number in ((shares, sum(turkish)), (ranks, sum(turkish)), (different, len(turkish))):
-        counted["turkish"] += number
+    shares["turkish"] += sum(turkish)
+    ranks["turkish"] += sum(turkish)
+    different["turkish"] += len(turkish)
     best, second = sorted(ranks, key=lambda language: -ranks[language])[:2]
     is_text = shares[best] > _LEAST * seen.total() and different[best] >= _DIFFERENT
     return best if is_text and ranks[best] > _AHEAD * ranks[second] else NONE
