@@ -95,7 +95,8 @@ class Analyzer:
             return _pairs(token)
         if _IS_HANGUL.match(token):
             stem = self._stem(token[:MAX_TOKEN])
-            return (*_pairs(stem if len(stem) > 1 else token), *([stem] if len(stem) <= _KEPT else []))
+            run = stem if len(stem) > 1 and len(token) <= MAX_TOKEN else token
+            return (*_pairs(run), *([stem] if len(stem) <= _KEPT else []))
         return tuple(term for name in _NAME.findall(token) for term in self._of_name(name))
 
     def _of_name(self, name: str) -> list[str]:

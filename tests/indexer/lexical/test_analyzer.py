@@ -83,7 +83,7 @@ def test_words_and_parts_are_stemmed_but_not_whole_paths() -> None:
 def test_a_long_token_is_cut_and_still_found() -> None:
     assert PLAIN("x" * 100_000) == ["x" * MAX_TOKEN]
     assert PLAIN("-".join(["x"] * 500) + ".end")[-1] == "end"
-    assert len(PLAIN("我喜欢自然" * 100)) == 499
+    assert len(PLAIN("我喜欢自然" * 100)) == len(ENGLISH("대한민국가" * 100)) == 499
 
 
 def test_a_question_without_words_has_no_terms() -> None:
@@ -138,6 +138,12 @@ def test_a_noun_finds_its_sentence(language: str, question: str, sentence: str) 
     analyzer = Analyzer(stemmer(language))
 
     assert set(analyzer(question)) & set(analyzer(sentence))
+
+
+def test_no_format_character_is_part_of_a_word() -> None:
+    formats = [chr(code) for code in range(0x110000) if unicodedata.category(chr(code)) == "Cf"]
+
+    assert PLAIN("on" + "".join(formats) + "ce") == ["once"]
 
 
 ANY = st.text() | st.text(alphabet="aé\u0301İiſßﬁ가각ᄀ\u1161נָאًلا\u0e33ก\u0323ữ\u093cज.-_+#7 \u200d\u00ad\ufe0f")
