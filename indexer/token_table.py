@@ -4,12 +4,13 @@ text -> token ids -> rows (int8, a scale each) -> their sum (k,), at unit length
 
 `ragidx train mini` makes a model of one. `ragidx train questions` fits one to the vectors of an index, so that its
 questions need neither the model nor torch. Tokens and pairs that no text had have no row: a text of such tokens alone
-has a zero vector. Not in it is the mean of the vectors it was fitted to: that adds the same number to all scores of a
-question.
+has a zero vector, and so has a question that the tokenizer does not know. Not in it is the mean of the vectors it was
+fitted to: that adds the same number to all scores of a question.
 """
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Self
@@ -22,6 +23,7 @@ from tokenizers import Tokenizer
 
 from ragidx.corpora.errors import IndexFormatError
 from ragidx.indexer.arrays import Floats, Ints
+from ragidx.indexer.unknown import UnknownToken
 
 TABLE_FILE = "model.safetensors"
 """Of a model that is a table."""
@@ -72,11 +74,16 @@ class TokenTable:
         return int(self.rows.shape[1])
 
     def vectors(self, texts: Sequence[str]) -> Floats:
-        """(n, k) of unit length; zero where no token of a text has a row."""
+        """(n, k) of unit length; zero where no token of a text has a row, or most of the text is unknown."""
         found = np.zeros((len(texts), self.dim), np.float32)
         for number, ids in enumerate(token_ids(self.tokenizer, texts)):
-            found[number] = self.vector(ids)
+            if self._unknown is None or not self._unknown.covers(texts[number], ids.tolist()):
+                found[number] = self.vector(ids)
         return found
+
+    @functools.cached_property
+    def _unknown(self) -> UnknownToken | None:
+        return UnknownToken.of(self.tokenizer)
 
     def vector(self, ids: Ints) -> Floats:
         """(k,) of a text's tokens and pairs, of unit length; zero where none has a row."""

@@ -7,7 +7,8 @@
 
 z is the default: on SciFact and Cranfield it is better than each part, and than RRF, which is worse than BM25 alone
 where the vectors are weak (docs/query.md). Every candidate has its real score in both parts. If no word of the question
-is in the index, or all cosines are equal, that part counts 0. RRF: Cormack, Clarke and Buettcher 2009.
+is in the index, or all cosines are equal, that part counts 0. A vector that is zero is none: a question without one is
+answered by its words, and a chunk without one by those that it has. RRF: Cormack, Clarke and Buettcher 2009.
 """
 
 from __future__ import annotations
@@ -47,18 +48,19 @@ class Scored(NamedTuple):
 def rank_dense(
     store: Store, queries: Floats, k: int, allowed: Bools | None, options: SearchOptions
 ) -> list[list[Scored]]:
-    """The k best by cosine for each query (q, dim)."""
+    """The k best by cosine for each query (q, dim); none for one that is zero."""
     best = store.search(queries, k, allowed, dim=options.dim, rerank_dim=options.rerank_dim)
     return [
-        [Scored(row, score, score, None) for row, score in zip(rows, scores.tolist(), strict=False)]
-        for rows, scores in zip(best.rows, best.scores, strict=True)
+        [Scored(row, score, score, None) for row, score in zip(rows, scores.tolist(), strict=False)] if is_some else []
+        for rows, scores, is_some in zip(best.rows, best.scores, queries.any(axis=1), strict=True)
     ]
 
 
 def with_cosines(store: Store, ranked: Sequence[Scored], query: Floats) -> list[Scored]:
-    """The same chunks, each with its cosine with a query (dim,)."""
-    dense = cosines(store.vectors(np.array([one.row for one in ranked], np.int64)), query)
-    return [one._replace(dense=cosine) for one, cosine in zip(ranked, dense.tolist(), strict=True)]
+    """The same chunks, each with its cosine with a query (dim,), if both have a vector."""
+    rows = np.array([one.row for one in ranked], np.int64)
+    dense = _shown(store, query, rows, cosines(store.vectors(rows), query))
+    return [one._replace(dense=cosine) for one, cosine in zip(ranked, dense, strict=True)]
 
 
 def rank_lexical(store: Store, questions: Sequence[str], k: int, allowed: Bools | None) -> Iterator[list[Scored]]:
@@ -104,7 +106,8 @@ def _with_places(
         fused = by_places((one.row for one in dense), by_words, options.weight)
         rows, scores = np.array(list(fused), np.int64), np.array(list(fused.values()), np.float32)
         best = _best(store, rows, scores, k)
-        yield _scored(rows[best], scores[best], _cosines(store, query, rows[best], options), bm25)
+        shown = _shown(store, query, rows[best], _cosines(store, query, rows[best], options))
+        yield _scored(rows[best], scores[best], shown, bm25)
 
 
 def _by_z(
@@ -125,24 +128,40 @@ def _by_z(
         bm25 = _bm25(store, question)
         words = None if bm25 is None or store.lexical is None else store.lexical.spread(bm25)
         line = Line.of(options.weight, spread, place, words)
+        if not queries[place].any():
+            rows = np.zeros(0, np.int64) if bm25 is None else _best_words(store, bm25, k, allowed)
+            scores = np.zeros(0, np.float32) if bm25 is None else line(0.0, bm25[rows]).astype(np.float32)
+            yield _scored(rows, scores, [None] * len(rows), bm25)
+            continue
         of_all = np.zeros(store.n_rows, np.float32) if bm25 is None else bm25
-        pool = _Pool(store, narrow[place], of_all, line, allowed, options.dim, wide)
+        pool = _Pool(store, narrow[place], of_all, line, allowed, options.dim, wide, float(spread.mean[place]))
         last = pool.add_near(products[place], near[place])
         pool.add_words(last)
         pool.add_equal(last, count)
         rows, scores, dense = pool.best(wide)
         if options.rerank_dim is not None:
-            dense = _cosines(store, queries[place], rows, options)
+            dense = pool.known(rows, _cosines(store, queries[place], rows, options))
             scores = line(dense, pool.bm25[rows]).astype(np.float32)
             best = _best(store, rows, scores, k)
             rows, scores, dense = rows[best], scores[best], dense[best]
-        yield _scored(rows, scores, dense, bm25)
+        yield _scored(rows, scores, _shown(store, queries[place], rows, dense), bm25)
 
 
-def _scored(rows: Ints, scores: Floats, dense: Floats, bm25: Floats | None) -> list[Scored]:
+def _scored(rows: Ints, scores: Floats, dense: Sequence[float | None], bm25: Floats | None) -> list[Scored]:
     """Chunks with their scores (n,), and BM25 of all rows; None: no word of the question is in the index."""
     words = [None] * len(rows) if bm25 is None else bm25[rows].tolist()
-    return list(map(Scored, rows.tolist(), scores.tolist(), dense.tolist(), words))
+    return list(map(Scored, rows.tolist(), scores.tolist(), dense, words))
+
+
+def _shown(store: Store, query: Floats, rows: Ints, dense: Floats) -> list[float | None]:
+    """The cosines of rows (n,) with a query; None where one of the two has no vector."""
+    if not query.any():
+        return [None] * len(rows)
+    found: list[float | None] = dense.tolist()
+    if store.n_zeros:
+        for place in np.flatnonzero(~store.have_vectors(rows)).tolist():
+            found[place] = None
+    return found
 
 
 def _bm25(store: Store, question: str) -> Floats | None:
@@ -217,6 +236,7 @@ class _Pool:
     allowed: Bools | None  # (rows,), which may be found; None: all
     dim: int | None  # the width; None: the whole vectors
     wide: int  # how many of the best are wanted
+    mean: float  # of the cosines: what a chunk counts as that has none
     rows: Ints = field(default_factory=lambda: np.zeros(0, np.int64))  # the candidates, (n,)
     dense: Floats = field(default_factory=lambda: np.zeros(0, np.float32))  # their cosines, (n,)
 
@@ -231,7 +251,7 @@ class _Pool:
 
         No row beyond the candidates has a larger cosine than `last`.
         """
-        last = min(1.0, last + _SLACK)
+        last = min(1.0, (max(last, self.mean) if self.store.n_zeros else last) + _SLACK)
         rows = np.flatnonzero(self.bm25 >= self.line.least_bm25(last, self._least()))
         if self.allowed is not None:
             rows = rows[self.allowed[rows]]
@@ -266,9 +286,17 @@ class _Pool:
         best = _best(self.store, self.rows, scores, k)
         return self.rows[best], scores[best], self.dense[best]
 
+    def known(self, rows: Ints, dense: Floats) -> Floats:
+        """The cosines of rows (n,), and the mean of all for those without a vector: its z-score is 0."""
+        if not self.store.n_zeros:
+            return dense
+        return np.where(self.store.have_vectors(rows), dense, np.float32(self.mean))
+
     def _add(self, rows: Ints) -> None:
         new = rows[~np.isin(rows, self.rows)]
-        dense = cosines(self.store.vectors(new, self.dim), self.query)
+        if self.store.n_zeros:  # without a vector and without a word, nothing speaks for a row
+            new = new[self.store.have_vectors(new) | (self.bm25[new] > 0)]
+        dense = self.known(new, cosines(self.store.vectors(new, self.dim), self.query))
         self.rows, self.dense = np.concatenate([self.rows, new]), np.concatenate([self.dense, dense])
 
     def _scores(self) -> Doubles:

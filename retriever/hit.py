@@ -16,6 +16,9 @@ if TYPE_CHECKING:
 
 
 NO_KNOWN_WORD = "No word of the question is in the index: only the vectors count."
+WORDS_ALONE = "The model does not know most of the question: only its words count."
+NO_VECTOR = "The model does not know most of the question, so nothing can be compared: search hybrid or lexical."
+NOTHING_KNOWN = "No word of the question is in the index, and the model does not know most of it."
 _NOTEBOOK = re.compile(r"\.ipynb(?:\.[a-z0-9]{2,3})?\Z", re.IGNORECASE)
 
 

@@ -38,7 +38,7 @@ class Queries:
     """What is asked, in the forms that a search needs.
 
     Attributes:
-        vectors: (q, dim) of length 1; None: nothing is compared by cosine.
+        vectors: (q, dim) of length 1, or zero; None: nothing is compared by cosine.
         texts: q questions; None: only vectors are asked.
     """
 
@@ -47,6 +47,11 @@ class Queries:
 
     def __len__(self) -> int:
         return len(self.texts or ()) if self.vectors is None else len(self.vectors)
+
+    @property
+    def are_unknown(self) -> list[bool]:
+        """Which have no vector, since the model does not know them; empty: nothing is compared by cosine."""
+        return [] if self.vectors is None else (~self.vectors.any(axis=1)).tolist()
 
     def of(self, numbers: Sequence[int]) -> Queries:
         """Some of them."""
@@ -237,8 +242,8 @@ def needs_vectors(options: SearchOptions) -> bool:
 
 
 def is_too_far(scored: Scored, options: SearchOptions) -> bool:
-    """Whether a chunk has a smaller cosine than a hit may have."""
-    return options.min_score is not None and scored.dense is not None and scored.dense < options.min_score
+    """Whether a chunk has a smaller cosine than a hit may have, or none."""
+    return options.min_score is not None and (scored.dense is None or scored.dense < options.min_score)
 
 
 def is_last(scored: Scored, options: SearchOptions) -> bool:

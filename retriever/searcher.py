@@ -24,7 +24,7 @@ from numpy.typing import ArrayLike, NDArray
 from ragidx.corpora.errors import QueryError, lone_surrogate
 from ragidx.indexer.specs import MODEL, TABLE, IndexSpec
 from ragidx.indexer.store.generations import committed
-from ragidx.retriever.hit import NO_KNOWN_WORD, Hit, Hits
+from ragidx.retriever.hit import NO_KNOWN_WORD, NO_VECTOR, NOTHING_KNOWN, WORDS_ALONE, Hit, Hits
 from ragidx.retriever.models import (
     HERE,
     ModelPlace,
@@ -161,7 +161,7 @@ class Searcher:
         answers = shaped_hits(self.store, queries, before_reranking(options))
         if options.rerank is not None:
             answers = self.reranked(queries.texts or (), answers, options)
-        return self.noted(answers, options, queries.texts)
+        return self.noted(answers, options, queries.texts, queries.are_unknown)
 
     def reranked(
         self, queries: Sequence[str], answers: Sequence[Sequence[Hit]], options: SearchOptions
@@ -186,25 +186,34 @@ class Searcher:
         return reranked
 
     def noted(
-        self, answers: Sequence[Sequence[Hit]], options: SearchOptions, texts: Sequence[str] | None = None
+        self,
+        answers: Sequence[Sequence[Hit]],
+        options: SearchOptions,
+        texts: Sequence[str] | None = None,
+        unknown: Sequence[bool] = (),
     ) -> list[Hits]:
         """The hits of each query, with what there is to say of them.
 
-        Where no hit has a word of its query, the `texts` of the queries tell whether the index has one.
+        Where no hit has a word of its query, the `texts` of the queries tell whether the index has one; `unknown` are
+        those that have no vector.
         """
-        if options.mode != HYBRID:
-            return list(map(Hits, answers))
 
-        def is_unknown(place: int, hits: Sequence[Hit]) -> bool:
+        def has_no_word(place: int, hits: Sequence[Hit]) -> bool:
             if any(hit.bm25 is not None for hit in hits):
                 return False
             if texts is None or not self.store.manifest.n_chunks:
                 return bool(hits)
             return not self.store.knows_a_word(texts[place])
 
-        return [
-            Hits(hits, notes=[NO_KNOWN_WORD] if is_unknown(place, hits) else []) for place, hits in enumerate(answers)
-        ]
+        def notes_on(place: int, hits: Sequence[Hit]) -> list[str]:
+            is_unknown = bool(unknown) and unknown[place] and self.store.manifest.n_chunks > 0
+            if options.mode != HYBRID:
+                return [NO_VECTOR] if is_unknown else []
+            if has_no_word(place, hits):
+                return [NOTHING_KNOWN if is_unknown else NO_KNOWN_WORD]
+            return [WORDS_ALONE] if is_unknown else []
+
+        return [Hits(hits, notes=notes_on(place, hits)) for place, hits in enumerate(answers)]
 
     def rank_documents(self, queries: Sequence[str] | None = None, **options: Any) -> list[list[tuple[str, float]]]:
         """The k best documents for each query as (document id, score): a document counts by its best chunk.
@@ -230,22 +239,24 @@ class Searcher:
         return search_options(self.store, in_words=in_words, encodes=encodes, own_weight=own, **options)
 
     def encode(self, queries: Sequence[str], instruction: str | None = None) -> NDArray[np.float32]:
-        """(q, dim) float32 of unit length: questions as the index wants them.
+        """(q, dim) float32 of unit length: questions as the index wants them; zero where the model does not know one.
 
         Where a table encodes questions, the model encodes those of which the table knows no token, and all that have an
         instruction.
 
         Raises:
-            QueryError: the model gives no vector for a question.
+            QueryError: a question has nothing that a model could read.
             ModelError: the index's model is not here, or is another, or its vector is not finite.
         """
         has_table = self._has_table(instruction)
         vectors = self.table.vectors(queries) if has_table else self.embedder.embed_query(queries, instruction)
         if has_table and len(unknown := np.flatnonzero(~vectors.any(axis=1))):
             vectors[unknown] = self.embedder.embed_query([queries[number] for number in unknown.tolist()])
-        zero = np.flatnonzero(~vectors.any(axis=1))
-        if zero.size:
-            raise QueryError(f"the model gives no vector for the query {queries[zero[0]]!r}", "use words that it knows")
+        for number in np.flatnonzero(~vectors.any(axis=1)).tolist():
+            if not self.encoder.tokenizer.is_unknown(queries[number]):
+                raise QueryError(
+                    f"the model gives no vector for the query {queries[number]!r}", "use words that it knows"
+                )
         return vectors
 
     def load(self, instruction: str | None = None) -> None:

@@ -26,6 +26,7 @@ import dataclasses
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from ragidx.corpora.errors import QueryError
@@ -99,14 +100,17 @@ class Several(Searcher):
         if not why or not queries:
             return super().search(queries, vectors=vectors, instruction=instruction, **options)
         check_questions(queries)
-        answers = []
+        answers, unknown = [], np.ones(len(queries), np.bool_)  # to all that encode them
         for one, store, own in zip(self.searchers, self.folder.parts, self._own(**options), strict=True):
             encoded = one.encode(queries, instruction) if needs_vectors(own) else None
-            found = shaped_hits(store, Queries(encoded, queries), before_reranking(own))
+            asked_here = Queries(encoded, queries)
+            unknown &= np.array(asked_here.are_unknown or [False] * len(queries))
+            found = shaped_hits(store, asked_here, before_reranking(own))
             answers.append([[dataclasses.replace(hit, index=str(store.path)) for hit in hits] for hits in found])
         asked = self.options(**options)
         fused = [fused_hits(of_query, before_reranking(asked)) for of_query in zip(*answers, strict=True)]
-        return self.noted(fused if asked.rerank is None else self.reranked(queries, fused, asked), asked)
+        reranked = fused if asked.rerank is None else self.reranked(queries, fused, asked)
+        return self.noted(reranked, asked, unknown=unknown.tolist())
 
     def by_places(self, **options: Any) -> str:
         """Why a search with these options is answered by each index by itself; empty: by all as one.

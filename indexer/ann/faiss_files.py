@@ -37,6 +37,8 @@ _UNUSED = 1 << 20  # what FAISS writes into the two unused fields
 
 HEADER_BYTES = HEADER.size + _QUANTIZER.size
 
+_NO_SIGN = 0x7FFF  # of float16, whose first bit is the sign: there are two zeros
+
 
 def load_faiss() -> Any:
     """The module `faiss`.
@@ -93,6 +95,12 @@ def exact_index(dim: int, blocks: Iterable[Halves]) -> Any:
 def codes_of(path: Path, dim: int, rows: int) -> Halves:
     """The float16 rows of a vectors.faiss that was checked by `map_vectors`, mapped: (rows, dim)."""
     return np.memmap(path, "<f2", mode="r", offset=HEADER_BYTES, shape=(rows, dim))
+
+
+def are_zero(codes: Halves) -> Bools:
+    """Which rows (n, dim) are zero: of texts that have no vector."""
+    found: Bools = ~(codes.view(np.uint16) & _NO_SIGN).any(axis=1)
+    return found
 
 
 def write(index: Any, sink: Callable[[bytes], int]) -> None:

@@ -25,8 +25,9 @@ if TYPE_CHECKING:
 class Embedder:
     """An encoder and the filter behind it.
 
-    Every vector has length 1. If nothing of a text is pooled, its vector is zero, and the caller decides what that
-    means. A vector that is not finite is a `ModelError`.
+    Every vector has length 1. Where nothing of a text is pooled, or the tokenizer does not know most of it, so that the
+    model takes all such texts for one, its vector is zero, and the caller decides what that means. A vector that is not
+    finite is a `ModelError`.
     """
 
     encoder: Encoder
@@ -48,6 +49,12 @@ class Embedder:
         check_texts(texts)
         asked = self.encoder.query_instruction(instruction)
         return collect(self.batches(texts, instruction=asked), len(texts), self.dim)
+
+    def raw(self, texts: Sequence[str], instruction: str | None = None) -> Floats:
+        """(n, hidden) neither filtered nor normalised; with an instruction, which may be empty, of queries."""
+        check_texts(texts)
+        batches = self.batches(texts, instruction=instruction, raw=True)
+        return collect(batches, len(texts), self.encoder.hidden)
 
     encode_document, encode_query = embed_document, embed_query  # as an encoder calls what is not filtered
 
@@ -74,13 +81,13 @@ class Embedder:
             project = project.of_queries()
         batches = self.encoder.batches(list(texts), instruction=instruction, project=project, tune=tune)
         for batch in check_finite(batches, texts, names):
-            if raw:
-                yield batch
-                continue
-            units = self._finished(batch.vectors)
-            if instruction is None:
-                self.anisotropy.add(units, batch.raw_sum)
-            yield dataclasses.replace(batch, vectors=units)
+            vectors = batch.vectors if raw else self._finished(batch.vectors)
+            if batch.unknown:
+                vectors = vectors.copy()  # those of a server's answer cannot be written
+                vectors[batch.unknown] = 0
+            if instruction is None and not raw:
+                self.anisotropy.add(vectors, batch.raw_sum)
+            yield dataclasses.replace(batch, vectors=vectors)
 
     def _finished(self, filtered: Floats) -> Floats:
         units = l2_normalize(filtered).vectors

@@ -43,7 +43,8 @@ class EncodedRows:
     vectors: NDArray[np.float32]  # (len(rows), k), or (len(rows), t, k) where every token has one
     n_tokens: int  # that the model read for them, without padding
     n_truncated: int  # how many of the texts were cut
-    raw_sum: NDArray[np.floating] | None = None  # (hidden,) of the vectors before the filter, each of length 1
+    raw_sum: NDArray[np.floating] | None = None  # (hidden,) of the known ones' before the filter, each of length 1
+    unknown: Sequence[int] = ()  # which vectors are of texts that the tokenizer does not know
 
 
 @dataclass
@@ -181,6 +182,17 @@ class Encoder(ABC):
     def on_threads(self, count: int | None) -> AbstractContextManager[None]:
         """Compute on `count` threads inside; without a network this changes nothing."""
         return contextlib.nullcontext()
+
+    def _unknown(self, texts: Sequence[str], rows: Sequence[Rendered]) -> list[int]:
+        """Which texts, of these rows, the tokenizer does not know: more than half of the characters is unknown."""
+        token = self.tokenizer.unknown
+        if token is None:
+            return []
+        return [
+            place
+            for place, (text, row) in enumerate(zip(texts, rows, strict=True))
+            if token.number in row.ids and self.tokenizer.is_unknown(text, self.text_limit() if row.truncated else None)
+        ]
 
     def _collect(self, texts: Sequence[str], instruction: str | None) -> Floats:
         check_texts(texts)

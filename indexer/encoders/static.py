@@ -59,7 +59,9 @@ class StaticEncoder(Prompted, Encoder):
     ) -> Iterator[EncodedRows]:
         """Vectors as they come, in the texts' order; the arguments are those of `Encoder.batches`."""
         for start in range(0, len(texts), _GROUP):
-            rows = self.rendered(texts[start : start + _GROUP], instruction)
+            part = texts[start : start + _GROUP]
+            rows = self.rendered(part, instruction)
+            unknown = self._unknown(part, rows)
             raw = vectors = np.stack([self._vector(row) for row in rows])
             if project is not None:  # row by row: a product of several at once rounds by how many they are
                 vectors = np.concatenate([project(vector[None]) for vector in raw])
@@ -68,7 +70,8 @@ class StaticEncoder(Prompted, Encoder):
                 vectors,
                 sum(row.n_tokens for row in rows),
                 sum(row.truncated for row in rows),
-                None if project is None else unit_sum(raw),
+                None if project is None else unit_sum(np.delete(raw, unknown, axis=0) if unknown else raw),
+                unknown,
             )
 
     def _vector(self, row: Rendered) -> Floats:

@@ -89,19 +89,23 @@ class BatchEncoder(Encoder):
         matrix = None if project is None else torch.from_numpy(project.matrix).to(self.device)
         shift = None if project is None or project.shift is None else torch.from_numpy(project.shift).to(self.device)
 
-        raw_sum: Tensor | None = None  # of the pass whose vectors come next
+        raw: Tensor | None = None  # of the pass whose vectors come next
 
         def forward(ids: Tensor, attention: Tensor | None, pooled: Tensor) -> Tensor:
-            nonlocal raw_sum
+            nonlocal raw
             with precision.threads(self._threads_for(ids, documents=instruction is None)):
                 vectors = self.forward(ids, attention, pooled, instruction)
                 if matrix is None:
                     return vectors
-                raw_sum = normalize(vectors, dim=1).sum(dim=0)
+                raw = normalize(vectors, dim=1)
                 return apply(vectors, matrix, shift)
 
-        for batch in self._run(self.rendered(texts, instruction), forward):
-            yield batch if raw_sum is None else replace(batch, raw_sum=raw_sum.cpu().numpy())
+        rendered = self.rendered(texts, instruction)
+        for batch in self._run(rendered, forward):
+            unknown = self._unknown([texts[row] for row in batch.rows], [rendered[row] for row in batch.rows])
+            known = [place for place in range(len(batch.rows)) if place not in unknown] if unknown else slice(None)
+            raw_sum = None if raw is None else raw[known].sum(dim=0).cpu().numpy()
+            yield replace(batch, raw_sum=raw_sum, unknown=unknown)
 
     def tune(self, texts: Sequence[str]) -> None:
         """Measure, once, on texts that are about to be encoded: threads, batch size, and the number format.

@@ -7,6 +7,7 @@ Two readings of one tokenizer: a *text* can never become a special token, howeve
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -22,6 +23,7 @@ from ragidx.indexer.model_files import read_object
 from ragidx.indexer.models.gguf.tokenizer import read_tokenizer
 from ragidx.indexer.models.locate import ModelFiles
 from ragidx.indexer.specs import TOKEN_TABLE
+from ragidx.indexer.unknown import UnknownToken
 
 _CHARS_A_TOKEN = 16
 _SLACK = 64
@@ -73,6 +75,7 @@ class TextTokenizer:
         added = self.pieces.get_added_tokens_decoder().items()
         special = {number: token.content for number, token in added if token.special}
         self._named = re.compile("|".join(map(re.escape, special.values())) or r"(?!)")
+        self._unk = unk
         self._special = set(special) - {unk}  # any text may hold an unknown character
         self.bos, self.eos = bos, eos
         self.pad: int = next((i for i in (pad, eos, 0) if i is not None), 0)
@@ -109,6 +112,18 @@ class TextTokenizer:
     def spans(self, texts: Sequence[str]) -> list[list[Span]]:
         """The spans of each text's tokens, without the model's special tokens around them."""
         return [list(one.offsets) for one in self.texts.encode_batch(list(texts), add_special_tokens=False)]
+
+    @functools.cached_property
+    def unknown(self) -> UnknownToken | None:
+        """The token of what it does not know in texts; None: it knows every text."""
+        return UnknownToken.of(self.texts, self._unk)
+
+    def is_unknown(self, text: str, limit: int | None = None) -> bool:
+        """Whether more than half of a text, or of its first `limit` tokens, is unknown, by characters."""
+        if self.unknown is None:
+            return False
+        text = self.head(text, limit)
+        return self.unknown.covers(text, self.ids([text])[0][:limit])
 
     def counter(self) -> Counter:
         """Counts the tokens of texts. Once it is there, `ids` need not tokenise the words that it has seen."""

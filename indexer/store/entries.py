@@ -32,6 +32,7 @@ class SegmentEntry:
     rows: int
     files: Mapping[str, FileEntry]
     ann: TunedIndex | None = None
+    zeros: int = 0  # rows whose vector is zero: their texts have none
 
     def to_json(self) -> dict[str, Any]:
         """All fields; of `ann` the recipe as its factory string."""
@@ -40,6 +41,8 @@ class SegmentEntry:
             rest = {"recall": self.ann.recall, "sample": self.ann.sample}
             rest |= {"repeats": self.ann.repeats} if self.ann.repeats else {}
             data["ann"] = {"factory": str(self.ann.recipe), **asdict(self.ann.effort), **rest}
+        if not self.zeros:
+            del data["zeros"]
         return data
 
     @property
@@ -74,13 +77,23 @@ _parse_ann = record(
     repeats=_NUMBER,
 )
 parse_file = record(FileEntry, bytes=integer(0, MAX_BYTES), sha256=string(_SHA256.fullmatch))
-parse_segment = record(
+_parse_segment = record(
     SegmentEntry,
     id=string(lambda name: generation_of(SEGMENTS, name)),
     rows=integer(1, MAX_ROWS),
     files=table(string(bool), parse_file),
     ann=optional(lambda data, where: _parse_ann({"repeats": 0, **mapping(data, where)}, where)),
+    zeros=_NUMBER,
 )
+
+
+def parse_segment(data: object, where: str) -> SegmentEntry:
+    """An entry from JSON.
+
+    Raises:
+        ValueError: it is none.
+    """
+    return _parse_segment({"zeros": 0, **mapping(data, where)}, where)
 
 
 def check_segment(segment: SegmentEntry, dim: int, *, lexical: bool) -> None:
@@ -100,6 +113,8 @@ def check_segment(segment: SegmentEntry, dim: int, *, lexical: bool) -> None:
         refuse(where, "it has postings, or none, against the field 'lexical'")
     if segment.files[VECTORS].bytes != HEADER_BYTES + 2 * padded(dim) * segment.rows:
         refuse(where, f"{VECTORS} cannot hold {segment.rows:,} rows of {dim:,} dimensions")
+    if segment.zeros > segment.rows:
+        refuse(where, f"{segment.zeros:,} of {segment.rows:,} rows cannot lack a vector")
     if segment.ann is not None:
         try:
             segment.ann.recipe.check(padded(dim))

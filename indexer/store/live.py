@@ -18,7 +18,7 @@ import numpy as np
 import pyarrow as pa
 
 from ragidx.indexer.ann import search as ann
-from ragidx.indexer.ann.faiss_files import Halves, exact_index
+from ragidx.indexer.ann.faiss_files import Halves, are_zero, exact_index
 from ragidx.indexer.ann.index_types import padded
 from ragidx.indexer.ann.moments import Moments, ScoreSpread, moments_of, most_beside, spread_of
 from ragidx.indexer.ann.prefixes import Prefixes
@@ -53,6 +53,14 @@ class LiveRows:
     def n_rows(self) -> int:
         """How many there are."""
         return len(self._stored)
+
+    @functools.cached_property
+    def n_zeros(self) -> int:
+        """Rows whose vector is zero."""
+        if not self.segment.entry.zeros:
+            return 0
+        blocks = slices(self._stored, _BLOCK_ROWS)
+        return sum(int(np.count_nonzero(are_zero(self.segment.halves(block)))) for block in blocks)
 
     @property
     def dim(self) -> int:

@@ -45,7 +45,8 @@ FIELD_KINDS = (
     "types of fields"  # a segment has several columns for a field, or of types that no live row has a value of
 )
 REPEATS = "repeated vectors"  # the index of a segment lacks rows that repeat others
-KNOWN: tuple[str, ...] = (TRAINED_HEAD, CENTRED_FILTER, ADAPTED_FILTER, QUESTION_TABLE, FIELD_KINDS, REPEATS)
+ZEROS = "chunks without a vector"  # a row's vector may be zero
+KNOWN: tuple[str, ...] = (TRAINED_HEAD, CENTRED_FILTER, ADAPTED_FILTER, QUESTION_TABLE, FIELD_KINDS, REPEATS, ZEROS)
 """What this version can read that an index may require; later versions add to it."""
 
 KEPT = 3  # generations whose files are kept
@@ -98,6 +99,11 @@ class Manifest:
     def n_dead(self) -> int:
         """Rows of deleted chunks that the segments still store."""
         return sum(segment.rows for segment in self.segments) - self.n_chunks
+
+    @property
+    def has_zeros(self) -> bool:
+        """Whether the vector of a stored row is zero."""
+        return any(segment.zeros for segment in self.segments)
 
     def __repr__(self) -> str:
         """In a line: lists of files, and notes, are long."""

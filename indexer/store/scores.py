@@ -36,10 +36,11 @@ def cosines(vectors: Floats, query: Floats) -> Floats:
     return found
 
 
-def spread_of_cosines(parts: Sequence[SegmentRows], queries: Floats) -> ScoreSpread:
-    """The spread of the cosines of queries (q, width) with all rows; `parts` is not empty."""
+def spread_of_cosines(parts: Sequence[SegmentRows], queries: Floats, n_zeros: int = 0) -> ScoreSpread:
+    """The spread of the cosines of queries (q, width) with all rows but so many that are zero; `parts` is not empty."""
     spreads = ((part.view, part.view.spread(queries)) for part in parts)
-    return merged_spread([_scanned(view, queries) if spread is None else spread for view, spread in spreads])
+    found = merged_spread([_scanned(view, queries) if spread is None else spread for view, spread in spreads])
+    return found.without(spread_of(np.zeros((len(queries), n_zeros), np.float32))) if n_zeros else found
 
 
 def _scanned(view: Searched, queries: Floats) -> ScoreSpread:

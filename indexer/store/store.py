@@ -37,7 +37,16 @@ from ragidx.indexer.store.manifest import Manifest
 from ragidx.indexer.store.rows import Row, Schema, chunk_of, places_of, union
 from ragidx.indexer.store.scores import LexicalPart, spread_of_cosines
 from ragidx.indexer.store.segment import Segment
-from ragidx.indexer.store.topk import RERANKED, SegmentRows, TopRows, by_chunk_id, limited, nearest, search_parts
+from ragidx.indexer.store.topk import (
+    RERANKED,
+    SegmentRows,
+    TopRows,
+    by_chunk_id,
+    limited,
+    nearest,
+    search_parts,
+    search_vectors,
+)
 
 __all__ = ["Row", "Store", "TopRows"]
 
@@ -145,6 +154,11 @@ class Store:
         return int(self.starts[-1])
 
     @functools.cached_property
+    def n_zeros(self) -> int:
+        """How many rows have no vector: it is zero."""
+        return sum(view.n_zeros if isinstance(view, LiveRows) else view.entry.zeros for view in self.views)
+
+    @functools.cached_property
     def stored_starts(self) -> Ints:
         """The first row of each segment among all that are stored, dead ones included, and how many these are."""
         return np.cumsum([0, *(segment.n_rows for segment in self.segments)], dtype=np.int64)
@@ -171,7 +185,7 @@ class Store:
         dim: int | None = None,
         rerank_dim: int | None = None,
     ) -> TopRows:
-        """The k best chunks for each query; always k if so many are allowed.
+        """The k best chunks for each query; always k if so many are allowed that have a vector.
 
         Equal scores are ordered by chunk id.
 
@@ -186,13 +200,8 @@ class Store:
             QueryError: the queries have another dimension than the index, or a width is out of range.
         """
         check_widths(self.manifest.dim, dim, rerank_dim)
-        parts = self._parts(allowed, dim)
-        if dim is None:
-            return search_parts(parts, self._ids, queries, k)
-        checked = ann.checked_queries(queries, self.manifest.dim)
-        wide = k if rerank_dim is None else max(RERANKED, 4 * k)
-        top = search_parts(parts, self._ids, shortened(checked, dim), wide)
-        return top if rerank_dim is None else self._rescored(top, checked, k, rerank_dim)
+        search = functools.partial(self._search, allowed=allowed, dim=dim, rerank_dim=rerank_dim)
+        return search_vectors(search, self.have_vectors, queries, k) if self.manifest.has_zeros else search(queries, k)
 
     def nearest(
         self, queries: Floats, k: int, allowed: Bools | None = None, dim: int | None = None
@@ -208,8 +217,8 @@ class Store:
         return nearest(self._parts(allowed, dim), queries, k)
 
     def spread(self, queries: Floats, dim: int | None = None) -> ScoreSpread:
-        """How the cosines of queries (q, `dim`) with all rows spread; there is at least one row."""
-        return spread_of_cosines(self._parts(None, dim), queries)
+        """How the cosines of queries (q, `dim`) with all rows that have a vector spread; there is at least one row."""
+        return spread_of_cosines(self._parts(None, dim), queries, self.n_zeros)
 
     def by_chunk_id(self, scores: Floats, rows: Ints) -> list[int]:
         """The positions of rows, best score first, equal ones by chunk id."""
@@ -259,6 +268,10 @@ class Store:
         for view, places, mine in self._grouped(np.asarray(rows, np.int64)):
             found[places] = (view if dim is None else view.narrowed(dim)).vectors(mine)
         return found
+
+    def have_vectors(self, rows: Sequence[int] | Ints) -> Bools:
+        """Which of some rows have a vector; that of the others is zero."""
+        return self.vectors(rows).any(axis=1)  # type: ignore[no-any-return]  # NumPy's own
 
     def stored_vectors(self, numbers: Ints) -> Floats:
         """As `vectors`, of rows by their numbers among all that are stored, dead ones included."""
@@ -312,6 +325,18 @@ class Store:
         if hashlib.sha256(data).hexdigest() != entry.sha256:
             raise damaged(self.path / blob_path(name, entry), "its checksum differs from the manifest's")
         return data
+
+    def _search(
+        self, queries: Floats, k: int, allowed: Bools | None, dim: int | None, rerank_dim: int | None
+    ) -> TopRows:
+        """As `search`, of all rows, those without a vector too."""
+        parts = self._parts(allowed, dim)
+        if dim is None:
+            return search_parts(parts, self._ids, queries, k)
+        checked = ann.checked_queries(queries, self.manifest.dim)
+        wide = k if rerank_dim is None else max(RERANKED, 4 * k)
+        top = search_parts(parts, self._ids, shortened(checked, dim), wide)
+        return top if rerank_dim is None else self._rescored(top, checked, k, rerank_dim)
 
     def _parts(self, allowed: Bools | None, dim: int | None = None) -> list[SegmentRows]:
         """The segments for a search, each with the rows that are allowed; None: all, which is searched faster."""

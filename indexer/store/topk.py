@@ -70,6 +70,30 @@ def search_parts(parts: Sequence[SegmentRows], ids: Ids, queries: Floats, k: int
     return TopRows(scores, rows or [[] for _ in queries])
 
 
+def search_vectors(
+    search: Callable[[Floats, int], TopRows], have_vectors: Callable[[Ints], Bools], queries: Floats, k: int
+) -> TopRows:
+    """The k best rows that have a vector, by a search of all; that of the others is zero, and near nothing."""
+
+    def ask(numbers: list[int], wide: int) -> list[tuple[Floats, Ints, int]]:
+        top, answers = search(queries[numbers], wide), []
+        for scores, rows in zip(top.scores, top.rows, strict=True):
+            found = np.array(rows, np.int64)
+            kept = have_vectors(found)
+            answers.append((scores[: len(found)][kept], found[kept], len(found)))
+        return answers
+
+    def lacks(answer: tuple[Floats, Ints, int], wide: int) -> bool:
+        return len(answer[1]) < k and answer[2] == wide
+
+    answers = until_enough(ask(list(range(len(queries))), k), k, ask, lacks)
+    most = min(k, max((len(rows) for _, rows, _ in answers), default=0))
+    best = np.full((len(queries), most), -np.inf, np.float32)
+    for row, (scores, _, _) in zip(best, answers, strict=True):
+        row[: len(scores)] = scores[:most]
+    return TopRows(best, [rows[:most].tolist() for _, rows, _ in answers])
+
+
 def nearest(parts: Sequence[SegmentRows], queries: Floats, k: int) -> tuple[Floats, Ints]:
     """As `search_parts`, but rows of equal scores are in no useful order, and any of those at the edge: (q, n) both.
 

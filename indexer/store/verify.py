@@ -117,14 +117,18 @@ def _read_all(segment: Segment) -> None:
         _ = segment.ann_index  # checks every link and row number
         if segment.repeats is not None and not segment.repeats.same(segment.codes):
             raise damaged(segment.folder / ANN, "a row that it lists as a repeat has another vector")
+    n_zeros = 0
     for numbers in slices(range(segment.entry.rows), BATCH_ROWS):
         for row in segment.rows(numbers):
             if row.whole:
                 checked_document(segment.folder, row.doc_id, row.whole, row.doc_hash)
         lengths = np.linalg.norm(segment.vectors(numbers).astype(np.float64), axis=1)
-        bad = np.flatnonzero(~(np.abs(lengths - 1) <= 2 * NORM_TOLERANCE))
+        n_zeros += int(np.count_nonzero(are_zeros := (lengths == 0) & (segment.entry.zeros > 0)))
+        bad = np.flatnonzero(~((np.abs(lengths - 1) <= 2 * NORM_TOLERANCE) | are_zeros))
         if len(bad):
             raise damaged(segment.folder, f"row {numbers[bad[0]]} is not of unit length")
+    if n_zeros != segment.entry.zeros:
+        raise damaged(segment.folder, f"{n_zeros:,} rows have no vector, and the manifest says {segment.entry.zeros:,}")
     if segment.postings is not None:
         segment.postings.read_all()
     if segment.moments is not None and not _are_moments(segment):

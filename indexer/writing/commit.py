@@ -24,7 +24,15 @@ from ragidx.indexer.store.deletions import SCHEMA
 from ragidx.indexer.store.entries import SegmentEntry
 from ragidx.indexer.store.files import MANIFEST, SEGMENTS, blob_path, deletions_path, numbered_path
 from ragidx.indexer.store.lock import now
-from ragidx.indexer.store.manifest import FIELD_KINDS, REPEATS, Manifest, file_entry, manifest_bytes, parse_manifest
+from ragidx.indexer.store.manifest import (
+    FIELD_KINDS,
+    REPEATS,
+    ZEROS,
+    Manifest,
+    file_entry,
+    manifest_bytes,
+    parse_manifest,
+)
 from ragidx.indexer.store.segment import Segment
 from ragidx.indexer.writing.lexical_files import MakePieces
 from ragidx.indexer.writing.live_kinds import is_plain
@@ -100,12 +108,13 @@ def publish(
     segments = tuple(part.entry for part in parts)
     opened = (Segment(folder / SEGMENTS / entry.id, entry, draft.dim, draft.schema) for entry in segments)
     repeat = [REPEATS] if any(entry.ann is not None and entry.ann.repeats for entry in segments) else []
+    zeros = [ZEROS] if any(entry.zeros for entry in segments) else []
     kinds = [] if is_plain(opened, draft.schema) else [FIELD_KINDS]
     manifest = dataclasses.replace(
         draft,
         created=now(),
         segments=segments,
-        requires=(*draft.requires, *kinds, *repeat),
+        requires=(*draft.requires, *kinds, *repeat, *zeros),
         lexical=lexical,
         files=write_blobs(folder, blobs, draft.files),
         deletions=write_deletions(folder, draft.generation, segments, [part.dead for part in parts]),

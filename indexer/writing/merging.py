@@ -7,6 +7,7 @@ postings where these are missing. The caller chooses the parts.
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
@@ -16,7 +17,7 @@ import pyarrow as pa
 
 from ragidx.corpora.errors import SpecError
 from ragidx.indexer import atomic
-from ragidx.indexer.ann.faiss_files import Halves, write
+from ragidx.indexer.ann.faiss_files import Halves, are_zero, write
 from ragidx.indexer.ann.index_types import padded
 from ragidx.indexer.ann.prefixes import shortened
 from ragidx.indexer.ann.tuning import OnStage, choose
@@ -187,7 +188,7 @@ def _indexed(
         write(index, file.write)
         if repeats is not None:
             file.write(repeats.to_bytes())
-    return SegmentEntry(entry.id, entry.rows, {**entry.files, ANN: file.entry}, measured)
+    return dataclasses.replace(entry, files={**entry.files, ANN: file.entry}, ann=measured)
 
 
 def shares(parts: Sequence[int], max_memory: int | None, taken: int = 0) -> list[int | None]:
@@ -270,7 +271,7 @@ def _cut(codes: Halves, dim: int, table: Any) -> Halves:
     if dim == stored:
         return codes
     narrow = shortened(codes.astype(np.float32), dim)
-    empty = np.flatnonzero(~narrow.any(axis=1))
+    empty = np.flatnonzero(~narrow.any(axis=1) & ~are_zero(codes))
     if len(empty):
         raise SpecError(
             f"the first {dim} of {stored} dimensions of a vector are all zero",

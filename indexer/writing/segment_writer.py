@@ -1,8 +1,8 @@
 """Writing a segment: rows and their vectors in, a synced folder out. `store/segment` has the format.
 
-vectors (n, dim) float32 of unit length; they are rounded to float16. Both files grow on the disk while rows come, so
-a segment may be larger than memory. Nothing is visible to readers until a manifest names the folder. `writer` decides
-when a segment is full, and gives its id.
+vectors (n, dim) float32 of unit length, or zero where a text has none; they are rounded to float16. Both files grow on
+the disk while rows come, so a segment may be larger than memory. Nothing is visible to readers until a manifest names
+the folder. `writer` decides when a segment is full, and gives its id.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from ragidx.corpora.errors import ModelError, RagidxError
 from ragidx.indexer import atomic
-from ragidx.indexer.ann.faiss_files import HEADER_BYTES, Halves, vectors_header
+from ragidx.indexer.ann.faiss_files import HEADER_BYTES, Halves, are_zero, vectors_header
 from ragidx.indexer.ann.index_types import padded
 from ragidx.indexer.atomic import FileEntry, NewFile
 from ragidx.indexer.store import rows
@@ -55,7 +55,7 @@ class SegmentWriter:
     def __init__(self, folder: Path, dim: int) -> None:
         self.folder = folder
         self.kinds: set[FieldKind] = set()  # of the values in this segment
-        self.n_rows = 0
+        self.n_rows = self.n_zeros = 0
         self.text_bytes = 0
         self._dim, self._width = dim, padded(dim)
         self._codes = bytearray()
@@ -85,10 +85,10 @@ class SegmentWriter:
         return self._file is None or rows.kinds_of(new) <= self.kinds
 
     def add(self, new: Sequence[Row], vectors: NDArray[np.float32]) -> None:
-        """Append rows with their vectors (n, dim), of unit length.
+        """Append rows with their vectors (n, dim), of unit length or zero.
 
         Raises:
-            ModelError: a vector is not finite or not of unit length; the message names the chunk.
+            ModelError: a vector is not finite or has another length; the message names the chunk.
             CorpusError: a string cannot be written as UTF-8.
             RagidxError: the disk is full or failed.
         """
@@ -134,7 +134,7 @@ class SegmentWriter:
         self._vectors.put_head(vectors_header(self._width, self.n_rows))
         files = {CHUNKS: _closed(self._file), VECTORS: _closed(self._vectors)}
         log.debug("%s: a segment of %d rows is written", self.folder, self.n_rows)
-        return SegmentEntry(self.folder.name, self.n_rows, files)
+        return SegmentEntry(self.folder.name, self.n_rows, files, zeros=self.n_zeros)
 
     def abort(self) -> None:
         """Remove what was written."""
@@ -146,8 +146,10 @@ class SegmentWriter:
 
     def _add_codes(self, codes: Halves) -> None:
         filled = np.pad(codes, ((0, 0), (0, self._width - self._dim))) if self._width > self._dim else codes
-        self._codes += np.ascontiguousarray(filled).tobytes()
+        filled = np.ascontiguousarray(filled)
+        self._codes += filled.tobytes()
         self.n_rows += len(codes)
+        self.n_zeros += int(np.count_nonzero(are_zero(filled)))
         if len(self._codes) >= _CODE_BYTES:
             self._write_codes()
 
@@ -249,7 +251,7 @@ def _closed(file: NewFile) -> FileEntry:
 
 def _check_unit(new: Sequence[Row], vectors: NDArray[np.float32]) -> None:
     lengths = np.linalg.norm(vectors.astype(np.float64), axis=1)
-    bad = np.flatnonzero(~(np.abs(lengths - 1) <= NORM_TOLERANCE))  # not finite: NaN is never <=
+    bad = np.flatnonzero(~((np.abs(lengths - 1) <= NORM_TOLERANCE) | (lengths == 0)))  # NaN is never <=
     if not len(bad):
         return
     row, length = new[int(bad[0])], lengths[int(bad[0])]

@@ -8,7 +8,7 @@ from typing import Any
 from ragidx.corpora.left_out import GUESS, LOST, RULE, UNKNOWN
 from ragidx.corpora.sources import BY_RULE
 from ragidx.indexer.ann.index_types import MIN_ROWS
-from ragidx.pipelines.cli import console
+from ragidx.pipelines.cli import console, describe
 from ragidx.pipelines.cli.help import as_options, reasons
 from ragidx.pipelines.ingest.report import SPENT, BuildReport
 
@@ -31,6 +31,9 @@ def notes(r: BuildReport) -> Iterator[str]:
         yield f"Cut: {cut} longer than the model reads; --chunk-size keeps all of their text."
     if r.n_empty:
         yield f"Without text: {console.plural(r.n_empty, 'document')}."
+    if r.unknown:
+        unknown = describe.unknown(r.unknown, has_words=r.lexical is not None)
+        yield f"Not known to the model: {unknown}; `ragidx doctor --index {r.index}` says more."
     yield from _fields(r)
     if r.n_removed:
         last, what = r.generation - 1, "it" if r.n_removed == 1 else "them"

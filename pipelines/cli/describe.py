@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -141,6 +142,13 @@ def searched(index_type: str, made: list[str], recall: float | None) -> str:
 def searched_field(index_type: str, made: list[str], recall: float | None) -> list[tuple[str, str]]:
     """The report's line on how an index is searched; none for exact search."""
     return [("searched", searched(index_type, made, recall))] if {*made} - {FLAT} else []
+
+
+def unknown(scripts: Mapping[str, int], *, has_words: bool) -> str:
+    """How many chunks have no vector, since the model does not know their words, by script."""
+    each = ", ".join(f"{name} {count:,}" for name, count in scripts.items())
+    found = "found by words alone" if has_words else "found by no search: the index has no words (--lexical)"
+    return f"{console.plural(sum(scripts.values()), 'chunk')} ({each}), {found}"
 
 
 def comparison(c: Comparison) -> list[tuple[str, str]]:

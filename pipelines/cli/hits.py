@@ -11,13 +11,15 @@ from typing import TYPE_CHECKING, Any
 
 from ragidx.pipelines.cli import console
 from ragidx.pipelines.cli.passages import show_hits
-from ragidx.retriever.hit import Hit, Hits, RerankWarning
+from ragidx.retriever.hit import NO_VECTOR, NOTHING_KNOWN, WORDS_ALONE, Hit, Hits, RerankWarning
 from ragidx.retriever.passages import Excerpt, simple_stem, stem_of
 
 if TYPE_CHECKING:
     from ragidx.retriever.searcher import Searcher
 
 PER_DOCUMENT = 3  # hits of a document in the table
+
+_WORD = "has a word of the question"
 
 
 @contextlib.contextmanager
@@ -45,10 +47,11 @@ def show_answer(
     if not hits:
         for note in hits.notes:
             console.note(note)
-        _tell_nothing(searcher, text, options, mode)
+        if not {NO_VECTOR, NOTHING_KNOWN} & {*hits.notes}:  # they say why, whatever the limits are
+            _tell_nothing(searcher, text, options, mode)
         return
     show_hits(hits, text, stem_of(searcher.stemmer), words=searcher.store.words_by, **shown)
-    _tell_about(hits, options, mode)
+    _tell_about(hits, options, mode, _must(searcher, mode))
 
 
 def show_served(
@@ -65,14 +68,23 @@ def show_served(
     _tell_about(hits, options, answer["mode"])
 
 
-def _tell_about(hits: Hits, options: Mapping[str, Any], mode: str) -> None:
+def _tell_about(hits: Hits, options: Mapping[str, Any], mode: str, must: str = "") -> None:
     for note in hits.notes:
         console.note(note)
-    _tell_fewer(hits, options, mode)
+    _tell_fewer(hits, options, _WORD if mode == "lexical" or WORDS_ALONE in hits.notes else must)
 
 
-def _tell_fewer(hits: Sequence[Hit], options: Mapping[str, Any], mode: str) -> None:
-    """Why there are fewer hits than were requested."""
+def _must(searcher: Searcher, mode: str) -> str:
+    """What a chunk has that is a hit, where not all have it."""
+    if mode == "lexical":
+        return _WORD
+    if not searcher.store.manifest.has_zeros:
+        return ""
+    return "has a vector" if mode == "dense" else f"has a vector or {_WORD.removeprefix('has ')}"
+
+
+def _tell_fewer(hits: Sequence[Hit], options: Mapping[str, Any], must: str) -> None:
+    """Why there are fewer hits than were requested; `must`: what all of them have."""
     if len(hits) >= options["k"]:
         return
     n_folded, most = sum(len(hit.also) for hit in hits), options.get("per_document")
@@ -83,8 +95,7 @@ def _tell_fewer(hits: Sequence[Hit], options: Mapping[str, Any], mode: str) -> N
         reasons.append(f"a document has at most {most} (--per-document)")
     if not reasons:
         limits = _limits(options)
-        needs = [f"matches {' and '.join(limits)}"] if limits else []
-        needs += ["has a word of the question"] if mode == "lexical" else []
+        needs = [*([f"matches {' and '.join(limits)}"] if limits else []), *([must] if must else [])]
         reasons = [f"no other chunk {' and '.join(needs)}" if needs else "the index has no other chunk"]
     console.note(f"{console.plural(len(hits), 'hit')}, {options['k']} were requested: {'; '.join(reasons)}.")
 
@@ -101,9 +112,9 @@ def _tell_nothing(searcher: Searcher, text: str, options: Mapping[str, Any], mod
         console.note("The index holds no chunk.")
         return
     limits = _limits(options)
-    needs = [f"matches {' and '.join(limits)}"] if limits else []
-    needs += ["has a word of the question"] if mode == "lexical" else []
-    console.note(f"No chunk {' and '.join(needs)}.")
+    must = _must(searcher, mode)
+    needs = [*([f"matches {' and '.join(limits)}"] if limits else []), *([must] if must else [])]
+    console.note(f"No chunk {' and '.join(needs) or 'is near'}.")
     if not text:
         return
     encodes, is_near = searcher.spec.encoder is not None, "--min-score" in limits

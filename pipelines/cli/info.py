@@ -12,6 +12,7 @@ from ragidx.pipelines.cli.help import GroupedCommand
 from ragidx.pipelines.cli.options import index_option, json_option
 
 if TYPE_CHECKING:
+    from ragidx.indexer.store import Store
     from ragidx.indexer.store.manifest import Manifest
 
 
@@ -47,6 +48,7 @@ def command(index: Path, as_json: bool) -> None:
                 f" in {console.plural(len(manifest.segments), 'segment')}",
             ),
             *describe.dead_rows(manifest.n_dead, manifest.n_chunks),
+            *_unknown(store),
             *_sources(manifest, index),
             *describe.largest(store),
             (
@@ -67,6 +69,14 @@ def command(index: Path, as_json: bool) -> None:
             ("fingerprint", manifest.fingerprint),
         ]
     )
+
+
+def _unknown(store: Store) -> list[tuple[str, str]]:
+    """The row on chunks that have no vector, where there are some."""
+    if not store.n_zeros:
+        return []
+    found = "found by their words alone" if store.manifest.lexical is not None else "found by no search"
+    return [("no vector", f"{console.plural(store.n_zeros, 'chunk')} that the model does not know, {found}")]
 
 
 def _sources(manifest: Manifest, index: Path) -> list[tuple[str, str]]:

@@ -7,6 +7,7 @@ where a build would use another number format than float32.
 from __future__ import annotations
 
 import dataclasses
+from pathlib import Path
 from typing import Unpack
 
 from ragidx.corpora.errors import ModelError, RagidxError, SpecError
@@ -20,6 +21,7 @@ from ragidx.indexer.specs import filter_kind
 from ragidx.pipelines.doctor.checks import probe, probe_endpoint, probe_static
 from ragidx.pipelines.doctor.machine import findings
 from ragidx.pipelines.doctor.report import Check, DoctorReport
+from ragidx.pipelines.doctor.unknown_chunks import unknown_chunks
 
 
 def examine(
@@ -29,6 +31,7 @@ def examine(
     dtype: str = "auto",
     attn: str = "auto",
     endpoint: str | None = None,
+    index: str | Path | None = None,
     **options: Unpack[EncoderOptions],
 ) -> DoctorReport:
     """What is on this machine and, where a model is named, how it fares there.
@@ -39,15 +42,18 @@ def examine(
         dtype: auto, float32, bfloat16, float16, mixed.
         attn: how a decoder's attention is computed, a name of transformers'; auto.
         endpoint: where the server of `openai:NAME` is.
+        index: an index whose chunks are examined: which its model does not know, and which models here know them.
         options: options of the encoder, as in `load_encoder`.
 
     Raises:
+        IndexFormatError: there is no such index.
         ModelError: there is no such model. One that cannot be loaded, or needs an extra, is a failed check.
         SpecError: an unknown name, a value out of range, or options without a model.
     """
     check_device(device)
     check_dtype(dtype)
     check_implementation(attn)
+    chunks = None if index is None else unknown_chunks(Path(index))
     if model is None:
         if named := [name for name, value in options.items() if value not in (None, ())]:
             raise SpecError(
@@ -55,10 +61,10 @@ def examine(
                 "add `model=mini`, a folder or a hub id",
                 where=f"`{named[0]}`",
             )
-        return DoctorReport(findings())
+        return DoctorReport(findings(), chunks=chunks)
     files = located(model, options)
     spec = resolve(files, **options)
-    report = DoctorReport(findings(), model, spec)
+    report = DoctorReport(findings(), model, spec, chunks=chunks)
     try:
         needs = check_network(files, spec, device=device, dtype=dtype, attn=attn, endpoint=endpoint)
     except RagidxError as fault:

@@ -61,6 +61,50 @@ def measured(name: str, dtype: str, difference: float, limit: float, *, hint: st
 
 
 @dataclass(frozen=True)
+class UnknownScript:
+    """Chunks whose letters are mostly of one script.
+
+    Attributes:
+        script: name of the script; `symbols`: there is no letter.
+        n_chunks: chunks that were examined.
+        n_unknown: those of them of which more than half is unknown to the index's model.
+        known_by: models on this machine whose tokenizers know those, as `--model` takes them.
+    """
+
+    script: str
+    n_chunks: int
+    n_unknown: int
+    known_by: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class UnknownChunks:
+    """What the model of an index does not know of its chunks.
+
+    Attributes:
+        index: folder of the index.
+        model: its model; empty where it has none.
+        n_examined: chunks that were examined: all, or a sample; 0: the model is one of a server, which tells nothing,
+            or did not make the vectors.
+        n_chunks: chunks of the index.
+        n_zeros: chunks that are stored without a vector; fewer than are unknown where the index is older.
+        scripts: by script, the commonest first.
+    """
+
+    index: str
+    model: str
+    n_examined: int = 0
+    n_chunks: int = 0
+    n_zeros: int = 0
+    scripts: tuple[UnknownScript, ...] = ()
+
+    @property
+    def n_unknown(self) -> int:
+        """Chunks that were examined and are unknown."""
+        return sum(one.n_unknown for one in self.scripts)
+
+
+@dataclass(frozen=True)
 class DoctorReport:
     """What the doctor found.
 
@@ -71,6 +115,7 @@ class DoctorReport:
         device: device that it ran on; empty where it cannot run here.
         dtype: the number format in which a build here would compute; empty where it cannot.
         checks: lines about the model.
+        chunks: what the model of an index does not know of it; None where none was named.
     """
 
     findings: tuple[Finding, ...]
@@ -79,6 +124,7 @@ class DoctorReport:
     device: str = ""
     dtype: str = ""
     checks: tuple[Check, ...] = ()
+    chunks: UnknownChunks | None = None
 
     @property
     def n_failed(self) -> int:

@@ -38,6 +38,7 @@ if TYPE_CHECKING:
 LEAST_TEXTS = 64
 """Of a part: fewer are not worth sending."""
 
+_COUNTS = ("n_tokens", "n_truncated", "unknown")  # of a batch, beside its vectors
 _PARTS = 4  # a device, of one call: the last part is waited for
 
 
@@ -150,9 +151,8 @@ class _Device(Process):
         match header["kind"]:
             case "batch":
                 vectors = np.frombuffer(answer[1], np.float32).reshape(header["shape"])
-                yield _in_call(
-                    EncodedRows(header["rows"], vectors, header["n_tokens"], header["n_truncated"]), self.rows
-                )
+                counts = {name: header[name] for name in _COUNTS}
+                yield _in_call(EncodedRows(header["rows"], vectors, **counts), self.rows)
             case "end":
                 self.rows = []
             case "error":
@@ -216,7 +216,7 @@ def _encode(stdin: BinaryIO, out: BinaryIO) -> None:
             texts, names = json.loads(part)
             for batch in embedder.batches(texts, tune=False, names=names):
                 vectors = np.ascontiguousarray(batch.vectors, np.float32)
-                counts = {"n_tokens": batch.n_tokens, "n_truncated": batch.n_truncated}
+                counts = {name: getattr(batch, name) for name in _COUNTS}
                 header = {"kind": "batch", "rows": batch.rows, "shape": vectors.shape, **counts}
                 frames.write(out, header, vectors.tobytes())
             frames.write(out, {"kind": "end"})

@@ -20,6 +20,7 @@ from ragidx.corpora.spec import ChunkSpec
 from ragidx.indexer.arrays import Floats, bundles, slices
 from ragidx.indexer.encoders import Embedder
 from ragidx.indexer.encoders.protocol import TUNE_FROM
+from ragidx.indexer.unknown import script_of
 from ragidx.pipelines.ingest.distributed import embedder_of
 from ragidx.pipelines.ingest.endpoint import check_model, check_uncut
 from ragidx.pipelines.ingest.report import Progress, Skips, StrictError
@@ -44,9 +45,10 @@ def windows(items: Iterable[Item]) -> Iterator[list[Item]]:
 def encode(
     items: Sequence[Item], embedder: Embedder, progress: Progress, *, raw: bool = False, tune: bool = True
 ) -> Iterator[tuple[list[bytes], Floats]]:
-    """Vectors of a window, each different text once: text hashes and (n, k), without those that are zero.
+    """Vectors of a window, each different text once: text hashes and (n, k), without those of which nothing is left.
 
-    `progress` counts the seconds that the caller takes, too. `raw` vectors are neither filtered nor normalised.
+    A text that the tokenizer does not know has one that is zero, for its words may be found. `progress` counts the
+    seconds that the caller takes, too. `raw` vectors are neither filtered nor normalised.
 
     Raises:
         ModelError: a vector is not finite; the message names the chunk.
@@ -59,7 +61,9 @@ def encode(
     started, before = time.perf_counter(), progress.seconds
     with _knowing(different, embedder.encoder):
         for batch in embedder.batches(texts, names=names, raw=raw, tune=tune):
-            kept = np.flatnonzero(batch.vectors.any(axis=1))
+            is_kept = batch.vectors.any(axis=1)
+            is_kept[list(batch.unknown)] = True
+            kept = np.flatnonzero(is_kept)
             yield [different[batch.rows[row]].row.text_hash for row in kept.tolist()], batch.vectors[kept]
             progress.n_encoded += len(batch.rows)
             progress.n_tokens += batch.n_tokens
@@ -110,6 +114,7 @@ class NewVectors(contextlib.ExitStack):
         items = with_vector(window, vectors, ledger.skips)
         for part in slices([item.row for item in items], _ROWS):
             self._writer.add(part, np.stack([vectors[row.text_hash] for row in part]))
+        ledger.unknown.update(script_of(item.text) for item in items if not vectors[item.row.text_hash].any())
         ledger.n_rows += len(items)
         ledger.n_chunks_reused += len(items) - sum(key in vectors for key in missing)  # less what is zero
         ledger.progress.n_chunks = done

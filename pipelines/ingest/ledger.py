@@ -6,7 +6,7 @@ Changes, skips, chunks -> counts, of which progress, the guard against removals,
 from __future__ import annotations
 
 import dataclasses
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -72,6 +72,7 @@ class Ledger:
         n_deleted_before: documents that were deleted by hand.
         n_empty, n_truncated: new and changed documents without a chunk, and documents longer than the model reads.
         n_rows, n_chunks_reused: chunks that were added, and those of them whose vector was known.
+        unknown: chunks that were added without a vector, since the model does not know their words, by script.
     """
 
     selection: CorpusSelection
@@ -86,6 +87,7 @@ class Ledger:
     n_truncated: int = 0
     n_rows: int = 0
     n_chunks_reused: int = 0
+    unknown: Counter[str] = field(default_factory=Counter)
     _file: str = ""  # that is being read
     _owner: int = PROGRAM  # of it
 
@@ -106,6 +108,7 @@ class Ledger:
             "places": self.skips.places,
             "counts": {name: getattr(self, name) for name in _COUNTS},
             "encoded": {name: getattr(progress, name) for name in ENCODED},
+            "unknown": dict(self.unknown),
         }
 
     def take(self, part: Mapping[str, Any]) -> None:
@@ -124,6 +127,7 @@ class Ledger:
             setattr(self, name, getattr(self, name) + part["counts"][name])
         for name in ENCODED:
             setattr(self.progress, name, getattr(self.progress, name) + part["encoded"][name])
+        self.unknown.update(part.get("unknown", {}))  # a part of an earlier version has none
 
     def begin(self, source: Source) -> None:
         """Note which file is read now."""

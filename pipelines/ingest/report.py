@@ -36,7 +36,7 @@ SPENT = ("the reader takes more than", "the reader ended by SIGABRT")
 
 _SOMETIMES = (
     *("removed_folders", "queries", "input_dim", "over_memory", "endpoint", "mean_cosines"),
-    *("fields", "mixed_fields", "n_shared_fields", "n_values_dropped"),
+    *("fields", "mixed_fields", "n_shared_fields", "n_values_dropped", "unknown"),
 )
 _EXAMPLES = 5
 _REASONS = 5
@@ -278,6 +278,7 @@ class BuildReport:
     n_tokens: int = 0
     n_truncated: int = 0
     n_empty: int = 0  # documents without a chunk
+    unknown: dict[str, int] = field(default_factory=dict)  # chunks whose words the model does not know, by script
     skipped: dict[str, int] = field(default_factory=dict)
     skipped_places: dict[str, list[str]] = field(default_factory=dict)
     left: dict[str, dict[str, Any]] = field(default_factory=dict)  # by kind of what is not in a text: class, count, ...

@@ -164,7 +164,6 @@ def index_of(
     ):
         for block in blocks:
             for vectors in slices(block, _ROWS):
-                vectors[~vectors.any(axis=1), 0] = 1  # a filter may leave nothing of one; a row needs a length
                 names = [f"{row:012d}" for row in range(number, number + len(vectors))]
                 here = [
                     Row(name, name, 0, 0, "" if text is None else next(text), "", bytes(16), bytes(16))

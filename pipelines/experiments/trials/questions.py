@@ -322,8 +322,9 @@ class _Run:
         drawn = set(lowest(self.seed, (chunk.id for _, chunk in store.chunks()), self.limit))
         every = (one for number, one in enumerate(store.chunks()) if number in drawn)
         found = [(row, chunker.encoded_text(chunk)) for row, chunk in every if chunk.text.strip()]
-        rows = np.array([row for row, _ in found], np.int64)
-        return _Texts([text for _, text in found], store.vectors(rows))
+        vectors = store.vectors(np.array([row for row, _ in found], np.int64))
+        known = np.flatnonzero(vectors.any(axis=1))
+        return _Texts([found[place][1] for place in known.tolist()], vectors[known])
 
     def encoded(self, path: Path, cache: str | os.PathLike[str] | None) -> _Texts:
         """The chunks of a corpus, encoded as the index does it."""

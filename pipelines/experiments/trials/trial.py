@@ -306,9 +306,8 @@ def _taken_out(searcher: Searcher, folder: Path, made: Judged) -> Searcher:
             if texts[row.chunk_id].strip()
         ]
         vectors = searcher.embedder.embed_document([texts[row.chunk_id] for row in new])
-        full = np.flatnonzero(vectors.any(axis=1))  # of the others nothing is left
         writer.delete_rows(np.array(rows, np.int64))
-        writer.add_rows([new[place] for place in full.tolist()], vectors[full])
+        writer.add_rows(new, vectors)
         writer.commit({}, store.manifest.n_documents)
     return Searcher.open(folder, searcher.place)
 

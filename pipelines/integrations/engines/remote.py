@@ -187,7 +187,8 @@ class RemoteRows:
         with self.table.snapshot():
             if options.mode != LEXICAL:
                 assert vector is not None
-                near = self._kept(self.table.nearest(vector, n_near, where))
+                near = self._kept(self.table.nearest(vector, n_near, where)) if vector.any() else []
+                near = [row for row in near if self._vectors[row].any()]
             if options.mode in (LEXICAL, HYBRID):
                 found = self.table.by_words((query.texts or [""])[0], n_words, where)
                 by_words = dict(zip(self._kept(found), found.column(SCORE).to_pylist(), strict=True))
@@ -198,8 +199,9 @@ class RemoteRows:
         rest = 0.0 if is_known else None
         rows = list(dict.fromkeys([*near, *by_words]))
         dense: dict[int, float | None] = dict.fromkeys(rows)
-        if vector is not None:
-            dense.update(zip(rows, cosines(self.vectors(np.array(rows, np.int64)), vector).tolist(), strict=True))
+        if vector is not None and vector.any():
+            known = [row for row in rows if self._vectors[row].any()]
+            dense.update(zip(known, cosines(self.vectors(known), vector).tolist(), strict=True))
         scores: Mapping[int, float | None] = dense if options.mode != LEXICAL else by_words
         if options.mode == HYBRID:
             near.sort(key=lambda row: (-(dense[row] or 0.0), self._rows[row].chunk_id))

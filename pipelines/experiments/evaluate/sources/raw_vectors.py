@@ -96,13 +96,13 @@ class RawVectors(contextlib.ExitStack):
         return vectors
 
     def texts(self, texts: Sequence[str]) -> Floats:
-        """(n, hidden) vectors of texts as documents; zero where the model gives no vector for one."""
-        return self._rows(_DOCUMENTS, texts, self.encoder.encode_document)
+        """(n, hidden) vectors of texts as documents; zero where the model gives none, or does not know one."""
+        return self._rows(_DOCUMENTS, texts, lambda batch: Embedder(self.encoder).raw(batch))
 
     def queries(self, texts: Sequence[str]) -> Floats:
         """(q, hidden) vectors of queries, with the encoder's instruction."""
         said = self.encoder.query_instruction(None)
-        return self._rows(f"queries {said}", texts, lambda batch: self.encoder.encode_query(batch, said))
+        return self._rows(f"queries {said}", texts, lambda batch: Embedder(self.encoder).raw(batch, said))
 
     def layers(self, texts: Sequence[str], instruction: str | None = None) -> Floats:
         """(L, n, hidden) vectors of texts at each layer from 1 on; with an instruction, which may be empty, of queries.
