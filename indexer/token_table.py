@@ -23,7 +23,7 @@ from tokenizers import Tokenizer
 
 from ragidx.corpora.errors import IndexFormatError
 from ragidx.indexer.arrays import Floats, Ints
-from ragidx.indexer.unknown import UnknownToken
+from ragidx.indexer.unknown import UnknownTokens
 
 TABLE_FILE = "model.safetensors"
 """Of a model that is a table."""
@@ -77,13 +77,13 @@ class TokenTable:
         """(n, k) of unit length; zero where no token of a text has a row, or most of the text is unknown."""
         found = np.zeros((len(texts), self.dim), np.float32)
         for number, ids in enumerate(token_ids(self.tokenizer, texts)):
-            if self._unknown is None or not self._unknown.covers(texts[number], ids.tolist()):
+            if not self._unknown.covers(texts[number], ids.tolist()):
                 found[number] = self.vector(ids)
         return found
 
     @functools.cached_property
-    def _unknown(self) -> UnknownToken | None:
-        return UnknownToken.of(self.tokenizer)
+    def _unknown(self) -> UnknownTokens:
+        return UnknownTokens.of(self.tokenizer)
 
     def vector(self, ids: Ints) -> Floats:
         """(k,) of a text's tokens and pairs, of unit length; zero where none has a row."""

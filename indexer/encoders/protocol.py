@@ -44,7 +44,7 @@ class EncodedRows:
     n_tokens: int  # that the model read for them, without padding
     n_truncated: int  # how many of the texts were cut
     raw_sum: NDArray[np.floating] | None = None  # (hidden,) of the known ones' before the filter, each of length 1
-    unknown: Sequence[int] = ()  # which vectors are of texts that the tokenizer does not know
+    unknown: Sequence[int] = ()  # which vectors are of texts that mean nothing to the model
 
 
 @dataclass
@@ -184,14 +184,14 @@ class Encoder(ABC):
         return contextlib.nullcontext()
 
     def _unknown(self, texts: Sequence[str], rows: Sequence[Rendered]) -> list[int]:
-        """Which texts, of these rows, the tokenizer does not know: more than half of the characters is unknown."""
-        token = self.tokenizer.unknown
-        if token is None:
+        """Which texts, of these rows, mean nothing to the model: more than half of the characters is unknown to it."""
+        unknown = self.tokenizer.unknown
+        if not unknown.numbers:
             return []
         return [
             place
             for place, (text, row) in enumerate(zip(texts, rows, strict=True))
-            if token.number in row.ids and self.tokenizer.is_unknown(text, self.text_limit() if row.truncated else None)
+            if unknown.occur(row.ids) and self.tokenizer.is_unknown(text, self.text_limit() if row.truncated else None)
         ]
 
     def _collect(self, texts: Sequence[str], instruction: str | None) -> Floats:

@@ -48,6 +48,9 @@ class StaticEncoder(Prompted, Encoder):
         self.table = _token_table(files, self.tokenizer.texts) if files.family == TOKEN_TABLE else None
         if self.table is not None:
             self.hidden, self._pooled = self.table.dim, self.table.vector
+            lacking = np.ones(self.tokenizer.texts.get_vocab_size(), np.bool_)
+            lacking[self.table.tokens[self.table.tokens < len(lacking)]] = False
+            self.tokenizer.without_row = frozenset(np.flatnonzero(lacking).tolist())
         else:
             rows = _embeddings(files)
             check_vocabulary(self.tokenizer, len(rows), files.name)

@@ -23,7 +23,7 @@ from ragidx.indexer.model_files import read_object
 from ragidx.indexer.models.gguf.tokenizer import read_tokenizer
 from ragidx.indexer.models.locate import ModelFiles
 from ragidx.indexer.specs import TOKEN_TABLE
-from ragidx.indexer.unknown import UnknownToken
+from ragidx.indexer.unknown import UnknownTokens
 
 _CHARS_A_TOKEN = 16
 _SLACK = 64
@@ -53,6 +53,7 @@ class TextTokenizer:
     Attributes:
         texts: the backend for texts: special tokens in them are ordinary characters. Chunking counts with it.
         prefix, suffix: what the model's tokenizer puts around every text by itself.
+        without_row: ids of tokens that the model has nothing for.
         bos, eos, pad, max_length: the arguments of these names; `max_length` None where the configuration names none.
     """
 
@@ -75,7 +76,7 @@ class TextTokenizer:
         added = self.pieces.get_added_tokens_decoder().items()
         special = {number: token.content for number, token in added if token.special}
         self._named = re.compile("|".join(map(re.escape, special.values())) or r"(?!)")
-        self._unk = unk
+        self._unk, self.without_row = unk, frozenset[int]()
         self._special = set(special) - {unk}  # any text may hold an unknown character
         self.bos, self.eos = bos, eos
         self.pad: int = next((i for i in (pad, eos, 0) if i is not None), 0)
@@ -114,14 +115,12 @@ class TextTokenizer:
         return [list(one.offsets) for one in self.texts.encode_batch(list(texts), add_special_tokens=False)]
 
     @functools.cached_property
-    def unknown(self) -> UnknownToken | None:
-        """The token of what it does not know in texts; None: it knows every text."""
-        return UnknownToken.of(self.texts, self._unk)
+    def unknown(self) -> UnknownTokens:
+        """The tokens of texts that mean nothing to its model."""
+        return UnknownTokens.of(self.texts, self._unk, self.without_row - self._special)
 
     def is_unknown(self, text: str, limit: int | None = None) -> bool:
-        """Whether more than half of a text, or of its first `limit` tokens, is unknown, by characters."""
-        if self.unknown is None:
-            return False
+        """Whether more than half of the characters of a text, or of its first tokens, means nothing to the model."""
         text = self.head(text, limit)
         return self.unknown.covers(text, self.ids([text])[0][:limit])
 

@@ -134,4 +134,6 @@ class DoctorReport:
     def to_json(self) -> dict[str, Any]:
         """Everything, as JSON types."""
         fields = dataclasses.asdict(self) | {"encoder": "" if self.encoder is None else str(self.encoder)}
+        if self.chunks is None:
+            del fields["chunks"]
         return {"ragidx": __version__, **fields, "n_failed": self.n_failed}

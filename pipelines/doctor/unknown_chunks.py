@@ -16,8 +16,11 @@ import numpy as np
 
 from ragidx.corpora.errors import RagidxError
 from ragidx.indexer.arrays import slices
-from ragidx.indexer.models.locate import locate
+from ragidx.indexer.encoders.methods import resolve
+from ragidx.indexer.encoders.static import StaticEncoder
+from ragidx.indexer.models.locate import ModelFiles, locate
 from ragidx.indexer.prompts.tokenizer import TextTokenizer, load_tokenizer
+from ragidx.indexer.specs import TOKEN_TABLE
 from ragidx.indexer.unknown import script_of
 from ragidx.pipelines.doctor.local_models import found_models
 from ragidx.pipelines.doctor.report import UnknownChunks, UnknownScript
@@ -43,7 +46,7 @@ def unknown_chunks(index: Path) -> UnknownChunks:
     found = UnknownChunks(str(index), "" if spec.encoder is None else spec.encoder.model, n_zeros=store.n_zeros)
     if spec.encoder is None or spec.precomputed is not None or searcher.model_files.served or not store.n_rows:
         return found
-    tokenizer = load_tokenizer(searcher.model_files)
+    tokenizer = _tokenizer_of(searcher.model_files)
     rows = np.unique(np.linspace(0, store.n_rows - 1, min(SAMPLE, store.n_rows)).astype(np.int64))
     n_all, n_unknown, tried = Counter[str](), Counter[str](), defaultdict[str, list[str]](list)
     for block in slices(rows, _BLOCK):
@@ -75,6 +78,11 @@ def _tokenizers() -> Iterator[tuple[str, TextTokenizer]]:
     for model in found_models():
         if not model.problem:
             try:
-                yield model.name, load_tokenizer(locate(model.name))
+                yield model.name, _tokenizer_of(locate(model.name))
             except RagidxError:
                 continue  # it needs a package, or is damaged: `ragidx models` and a check of it say so
+
+
+def _tokenizer_of(files: ModelFiles) -> TextTokenizer:
+    """The tokenizer of a model; of a token table with what the table knows."""
+    return StaticEncoder(files, resolve(files)).tokenizer if files.family == TOKEN_TABLE else load_tokenizer(files)

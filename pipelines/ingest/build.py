@@ -390,12 +390,11 @@ def _report(index: Path, manifest: Manifest, ledger: Ledger, gone: Missing) -> B
         n_tokens=progress.n_tokens,
         n_truncated=ledger.n_truncated,
         n_empty=ledger.n_empty,
-        unknown=dict(ledger.unknown.most_common()),
         skipped=dict(ledger.skips.counts),
         skipped_places=ledger.skips.places,
         left=left_json(sum_left(ledger.left.values())),
         encode_seconds=progress.seconds,
         index_bytes=sum(entry.bytes for entry in files_of(manifest).values()),
     )
-    report.take_index(manifest)
+    report.take_index(manifest, ledger.unknown)
     return report

@@ -355,10 +355,13 @@ class BuildReport:
         self.mixed_fields = mixed
         self.n_shared_fields, self.n_values_dropped = len(bounds.shared), bounds.n_left_out
 
-    def take_index(self, manifest: Manifest) -> None:
-        """Note how the committed index is searched, and whether that is in the memory that was allowed."""
+    def take_index(self, manifest: Manifest, unknown: Counter[str] | None = None) -> None:
+        """Note how the committed index is searched, and whether that is in the memory that was allowed; `unknown`: new
+        chunks that only their words find, by script.
+        """
         from ragidx.indexer.writing.merging import memory_bytes  # numpy and pyarrow, which no --help needs
 
+        self.unknown = dict((unknown or Counter()).most_common())
         self.index_type, self.n_dead = manifest.index.index_type, manifest.n_dead
         self.lexical, self.lexical_setting = manifest.lexical, manifest.index.lexical
         self.segment_types, self.recall = made_in(manifest)

@@ -15,6 +15,7 @@ from safetensors.torch import load_file, save_file
 from ragidx import load_encoder
 from ragidx.corpora.errors import ModelError
 from ragidx.indexer.encoders import Embedder, Encoder
+from ragidx.indexer.filters.anisotropy import unit_sum
 from ragidx.indexer.filters.filter import Filter
 
 from ...conftest import SENTENCES
@@ -43,7 +44,7 @@ def test_a_vector_has_length_1_and_owes_nothing_to_the_texts_beside_it(
     assert (whole.shape, whole.dtype) == ((len(texts), dim), np.float32)
     for text, vector in zip(texts, whole, strict=True):
         np.testing.assert_array_equal(vector, embedder.embed_document([text])[0])
-        says = mini.encode_document([text]).any()
+        says = mini.encode_document([text]).any() and not mini.tokenizer.is_unknown(text)
         assert np.linalg.norm(vector.astype("f8")) == pytest.approx(float(says), abs=1e-6)
 
 
@@ -88,3 +89,28 @@ def test_a_vector_that_is_not_finite_is_an_error_that_names_the_text(
         "a.txt:0-6: the model gave a vector that is not finite\n"
         "  hint: try `dtype=float32`; if it stays, exclude the document"
     )
+
+
+def test_a_text_that_the_model_does_not_know_has_no_vector_and_its_encoder_is_as_it_was(mini: Encoder) -> None:
+    texts = ["the mill", "ผู้ดูแลประภาคารจุดตะเกียง", "mill ขคฆฉ", "mill ขคฆฉช", "🎉🎊"]
+    embedder = Embedder(mini, _filter(mini.hidden, 5, shifted=True))
+
+    (batch,) = embedder.batches(texts)
+
+    assert (list(batch.unknown), batch.vectors.any(axis=1).tolist()) == ([1, 3, 4], [True, False, True, False, False])
+    assert not embedder.embed_query(texts)[[1, 3, 4]].any()
+    assert embedder.raw(texts).any(axis=1).tolist() == [True, False, True, False, False]
+    assert mini.encode_document(texts).any(axis=1).all()
+    known = mini.encode_document([texts[0], texts[2]])
+    assert (embedder.anisotropy.n_vectors, batch.raw_sum) == (2, pytest.approx(unit_sum(known), abs=1e-6))
+
+
+@pytest.mark.slow
+def test_a_network_gives_such_a_text_no_vector_either(tiny_sentence_transformer: Path) -> None:
+    encoder = load_encoder(str(tiny_sentence_transformer), device="cpu")
+    texts = ["ฆฉ", *SENTENCES]
+    embedder = Embedder(encoder, _filter(encoder.hidden, 3, shifted=False))
+
+    found = embedder.embed_document(texts)
+
+    assert found.any(axis=1).tolist() == [not encoder.tokenizer.is_unknown(text) for text in texts]
