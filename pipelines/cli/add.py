@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TextIO
+from typing import Any, TextIO
 
 import click
 
 from ragidx.corpora.errors import CorpusError, printable
 from ragidx.corpora.records import Document
-from ragidx.pipelines.cli import console, interrupts
+from ragidx.pipelines.cli import console, describe, interrupts
 from ragidx.pipelines.cli.help import GroupedCommand
 from ragidx.pipelines.cli.keywords import keyword_options
 from ragidx.pipelines.cli.options import index_option, json_option, quiet_option
@@ -61,14 +61,17 @@ def command(file: TextIO, index: Path, timeout: float, compact: bool, as_json: b
             raise CorpusError(fault.message, fault.hint, where=where) from fault
         counts = {"added": batch.n_added, "changed": batch.n_changed, "unchanged": batch.n_unchanged}
         blank = [f"{file.name}:{lines[printable(name)]}" for name in batch.blank]
-        generation = opened.generation
+        generation, unknown, has_words = opened.generation, batch.unknown, opened.info().lexical is not None
     if as_json:
-        named = {f"n_{what}": number for what, number in counts.items()}
+        named: dict[str, Any] = {f"n_{what}": number for what, number in counts.items()}
+        named |= {"unknown": dict(unknown.most_common())} if unknown else {}
         console.print_json({"index": str(index), "generation": generation, **named, "blank": blank})
         return
     if blank:
         without = console.plural(len(blank), "document")
         console.note(f"Skipped: {without} without a text: {', '.join(blank[:3])}{' ...' if len(blank) > 3 else ''}")
+    if unknown:
+        console.note(f"Not known to the model: {describe.unknown(unknown, has_words=has_words)}.")
     console.note(", ".join(f"{number:,} {what}" for what, number in counts.items()) + f"; generation {generation}")
 
 

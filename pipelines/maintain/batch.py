@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NoReturn, Self
 
@@ -30,6 +31,7 @@ from ragidx.indexer.store import Store
 from ragidx.indexer.store.generations import committed
 from ragidx.indexer.store.rows import kind_of, schema_of
 from ragidx.indexer.store.source_list import PROGRAM, SOURCES, SourceEntry, sources_of
+from ragidx.indexer.unknown import script_of
 from ragidx.indexer.writing import StoreWriter
 from ragidx.pipelines.ingest.corpus import chunker_of
 from ragidx.pipelines.ingest.encode import WINDOW_CHARS, WINDOW_CHUNKS, encode
@@ -102,7 +104,8 @@ class Batch:
 
     Attributes:
         n_added, n_changed, n_unchanged, n_deleted: documents so far.
-        blank: the ids of documents that were not added, since they have no text that the model knows.
+        blank: the ids of documents that were not added, since they have no text.
+        unknown: chunks that were added without a vector, since the model does not know their words, by script.
 
     Raises:
         BusyError: another writer held the index for so long.
@@ -113,6 +116,7 @@ class Batch:
     def __init__(self, shown: Searcher, timeout: float, *, compact: bool = True) -> None:
         self.n_added = self.n_changed = self.n_unchanged = self.n_deleted = 0
         self.blank: list[str] = []
+        self.unknown = Counter[str]()
         store, self._writer = writer_on(shown.folder, timeout, journal=True)
         self._writer.compacts = compact
         if holds_precomputed(store.manifest.spec):
@@ -290,7 +294,9 @@ class Batch:
         for name, group in itertools.groupby((item.row for item in items), key=lambda row: row.doc_id):
             rows = [row for row in group if row.text_hash in vectors]
             if rows:
-                self._writer.add(rows, np.stack([vectors[row.text_hash] for row in rows]))
+                found = np.stack([vectors[row.text_hash] for row in rows])
+                self._writer.add(rows, found)
+                self.unknown.update(script_of(rows[row].text) for row in np.flatnonzero(~found.any(axis=1)).tolist())
                 continue
             is_new = name in self._new
             self.n_added, self.n_changed = self.n_added - is_new, self.n_changed - (not is_new)
@@ -313,7 +319,7 @@ class VectorBatch(RowWriter):
         manifest = committed(store.path)
         dim = check_given(manifest, str(store.path)).given.input_dim or manifest.dim
         super().__init__(store.path, dim, timeout=timeout, opened=store, compact=compact)
-        self.types, self.blank = Types(self._writer), list[str]()
+        self.types, self.blank, self.unknown = Types(self._writer), list[str](), Counter[str]()
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         with contextlib.closing(self):

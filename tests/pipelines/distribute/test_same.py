@@ -27,6 +27,7 @@ FILES = {
     "bees.txt": "Bees dance to tell where flowers are.",
     "empty.txt": "",
     "blank.txt": "  \n",
+    "thai.txt": "ผู้ดูแลประภาคารจุดตะเกียงทุกคืน",
     "records.jsonl": lines({"text": f"record {n} of a tower", "year": 1900 + n, "place": f"p{n}"} for n in range(40)),
 }
 
@@ -52,6 +53,7 @@ def test_it_is_the_index_of_one_machine(tmp_path: Path, n: int) -> None:
     for name in ("corpus", "skipped", "language", "fields", "truncated"):
         assert one.notes[name] == other.notes[name], name
     assert (report.n_documents, report.n_chunks) == (one.n_documents, one.n_chunks)
+    assert report.unknown == expected.report.unknown == {"Thai": 1}
     assert expected.path == tmp_path / "one"
     assert sorted(path.name for path in (tmp_path / "stage").iterdir()) == ["LOCK", "committed.json"]
 

@@ -203,6 +203,21 @@ def test_a_query_that_the_model_makes_nothing_of_is_unanswered(beir: Path) -> No
     assert "Unanswered by dense search, since mini gives no vectors for them: 1 x query." in task.notes
 
 
+def test_what_the_model_does_not_know_is_found_by_words_and_unanswered_by_vectors(beir: Path, tmp_path: Path) -> None:
+    for name, text in (("corpus", "ผู้ดูแลประภาคาร จุดตะเกียงทุกคืน"), ("queries", "ประภาคาร")):
+        lines = [json.loads(line) for line in (beir / f"{name}.jsonl").read_text().splitlines()]
+        lines[3]["text"] = text
+        write_lines(beir / f"{name}.jsonl", lines)
+    ragidx.build(beir, tmp_path / "index")
+
+    for of in (beir, tmp_path / "index"):
+        (task,) = evaluated(of, mode=["hybrid", "dense"], queries=beir, qrels=beir, cache=None).tasks
+        place = task.query_ids.index("q3")
+        found = {row.configuration.mode: task.values["ndcg@10"][n, place] > 0 for n, row in enumerate(task.rows)}
+        assert found == {"hybrid": True, "dense": False}
+        assert "Unanswered by dense search, since mini gives no vectors for them: 1 x query." in task.notes
+
+
 def test_of_filtered_vectors_no_random_projection_is_told(beir: Path, tmp_path: Path) -> None:
     files = {"queries": beir, "qrels": beir, "mode": "dense"}
     ragidx.build(beir, tmp_path / "index", model="mini-decoder", filter=ragidx.FilterSpec("embedfilter", tau=2))

@@ -19,7 +19,7 @@ from ragidx.corpora.errors import EngineError, ModelError, QueryError, SpecError
 from ragidx.pipelines.index import Index
 from ragidx.pipelines.integrations.engines.table import ReplacedError
 from ragidx.pipelines.integrations.engines.target import Target
-from ragidx.retriever.hit import NO_KNOWN_WORD
+from ragidx.retriever.hit import NO_KNOWN_WORD, NO_VECTOR
 
 from ...conftest import Done
 
@@ -281,3 +281,23 @@ def test_an_at_sign_in_a_path_is_shown() -> None:
 def test_rows_that_are_gone_pickle() -> None:
     fault = pickle.loads(pickle.dumps(ReplacedError.of(Target.parse("milvus:a.db#chunks"))))
     assert (type(fault), fault.message, fault.where) == (ReplacedError, "its rows were replaced", "milvus:a.db#chunks")
+
+
+@pytest.mark.slow
+def test_a_row_or_a_question_that_the_model_does_not_know_is_compared_with_nothing(
+    place: Callable[[str], str], tmp_path: Path
+) -> None:
+    index = Index.create(tmp_path / "index")
+    thai = "ผู้ดูแลประภาคาร จุดตะเกียงทุกคืน"
+    index.add(
+        [ragidx.Document("mill", "The old mill."), ragidx.Document("lamp", thai), ragidx.Document("party", "🎉🎊")]
+    )
+    index.export(place("unknown"))
+
+    with ragidx.connect(place("unknown")) as remote:
+        assert [hit.doc_id for hit in remote.search("the mill", mode="dense")] == ["mill"]
+        assert (list(remote.search(thai, mode="dense")), remote.search(thai, mode="dense").notes) == ([], [NO_VECTOR])
+        if remote.searcher.store.table.has_words:
+            hits = remote.search("the mill")
+            assert [hit.doc_id for hit in hits] == ["mill"]
+            assert {hit.dense for hit in remote.search(thai)} <= {None}

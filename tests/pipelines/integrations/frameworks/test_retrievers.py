@@ -68,6 +68,15 @@ def test_a_mistake_is_an_error_when_the_retriever_is_made(kind: Retriever, facts
         kind.ask("x", facts_index, where="yaer > 3")
 
 
+def test_a_question_that_the_model_does_not_know_is_answered_by_its_words(kind: Retriever, tmp_path: Path) -> None:
+    texts = {"lamp": "ผู้ดูแลประภาคาร จุดตะเกียงทุกคืน", "rice": "ชาวนาปลูกข้าวในฤดูฝน", "mill": "the mill"}
+    ragidx.Index.create(tmp_path / "index").add([ragidx.Document(name, text) for name, text in texts.items()])
+
+    assert [one.text for one in kind.ask("ประภาคาร", tmp_path / "index", 2)][:1] == [texts["lamp"]]
+    assert kind.ask("ประภาคาร", tmp_path / "index", 2, mode="dense") == []
+    assert [one.text for one in kind.ask("mill", tmp_path / "index", 2, mode="dense")] == ["the mill"]
+
+
 @pytest.fixture(scope="module")
 def remote(facts_index: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ragidx.RemoteIndex]:
     pytest.importorskip("lancedb", reason="needs lancedb, of the extra 'test'")
