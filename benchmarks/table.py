@@ -514,6 +514,7 @@ PLACES = [
     (ROOT / "docs" / "query.md", "hybrid", WORD_TABLES["hybrid"]),
     (ROOT / "docs" / "build.md", "words", WORD_TABLES["languages"]),
     (ROOT / "docs" / "gguf.md", "figures", lambda found: "\n\n".join(SENTENCES["gguf"](found)) + "\n"),
+    (ROOT / "docs" / "models.md", "unknown", WORD_TABLES["unknown"]),
     (ROOT / "docs" / "endpoint.md", "figures", lambda found: "\n\n".join(SENTENCES["endpoint"](found)) + "\n"),
     (ROOT / "docs" / "tune.md", "figures", tuned),
     (ROOT / "docs" / "train.md", "figures", trained),

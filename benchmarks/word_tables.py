@@ -139,3 +139,14 @@ def _apart(difference):
     if difference is None:
         return "-"
     return f"{difference['mean']:+.3f} ({difference['low']:+.3f} to {difference['high']:+.3f}), p {difference['p']:.4f}"
+
+
+def unknown(found):
+    """The table of docs/models.md: shares of the sentences of each language that a model does not know."""
+    by_model = {row["setting"]["model"]: row["values"] for row in of(["unknown texts"], found)}
+    languages = list(next(iter(by_model.values())))
+    lines = [f"| | {' | '.join(map(str.capitalize, languages))} |", "| --- |" + " --- |" * len(languages)]
+    for model, values in by_model.items():
+        cells = [f"{values[language]['texts']:.1%}" for language in languages]
+        lines.append(f"| {model} | {' | '.join(cells)} |")
+    return "\n".join(lines) + "\n"

@@ -51,8 +51,10 @@ def rank_dense(
     """The k best by cosine for each query (q, dim); none for one that is zero."""
     best = store.search(queries, k, allowed, dim=options.dim, rerank_dim=options.rerank_dim)
     return [
-        [Scored(row, score, score, None) for row, score in zip(rows, scores.tolist(), strict=False)] if is_some else []
-        for rows, scores, is_some in zip(best.rows, best.scores, queries.any(axis=1), strict=True)
+        [Scored(row, score, score, None) for row, score in zip(rows, scores.tolist(), strict=False)]
+        if query.any()
+        else []
+        for query, rows, scores in zip(queries, best.rows, best.scores, strict=True)
     ]
 
 

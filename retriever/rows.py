@@ -51,7 +51,7 @@ class Queries:
     @property
     def are_unknown(self) -> list[bool]:
         """Which have no vector, since the model does not know them; empty: nothing is compared by cosine."""
-        return [] if self.vectors is None else (~self.vectors.any(axis=1)).tolist()
+        return [] if self.vectors is None else [not vector.any() for vector in self.vectors]
 
     def of(self, numbers: Sequence[int]) -> Queries:
         """Some of them."""

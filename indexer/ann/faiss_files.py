@@ -99,8 +99,7 @@ def codes_of(path: Path, dim: int, rows: int) -> Halves:
 
 def are_zero(codes: Halves) -> Bools:
     """Which rows (n, dim) are zero: of texts that have no vector."""
-    found: Bools = ~(codes.view(np.uint16) & _NO_SIGN).any(axis=1)
-    return found
+    return ~np.asarray((codes.view(np.uint16) & _NO_SIGN).any(axis=1))
 
 
 def write(index: Any, sink: Callable[[bytes], int]) -> None:

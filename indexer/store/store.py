@@ -271,7 +271,7 @@ class Store:
 
     def have_vectors(self, rows: Sequence[int] | Ints) -> Bools:
         """Which of some rows have a vector; that of the others is zero."""
-        return self.vectors(rows).any(axis=1)  # type: ignore[no-any-return]  # NumPy's own
+        return np.asarray(self.vectors(rows).any(axis=1))
 
     def stored_vectors(self, numbers: Ints) -> Floats:
         """As `vectors`, of rows by their numbers among all that are stored, dead ones included."""

@@ -61,7 +61,7 @@ def encode(
     started, before = time.perf_counter(), progress.seconds
     with _knowing(different, embedder.encoder):
         for batch in embedder.batches(texts, names=names, raw=raw, tune=tune):
-            is_kept = batch.vectors.any(axis=1)
+            is_kept = np.asarray(batch.vectors.any(axis=1))
             is_kept[list(batch.unknown)] = True
             kept = np.flatnonzero(is_kept)
             yield [different[batch.rows[row]].row.text_hash for row in kept.tolist()], batch.vectors[kept]
