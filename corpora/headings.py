@@ -4,6 +4,8 @@ text -> Section(start, body, path): offsets in characters, the path of titles fr
 ATX (`## Title`) and setext (`===` or `---` below a paragraph) headings as in CommonMark 0.31, sections 4.2 and 4.3, at
 the outermost level: text in fenced or indented code, a comment, a quotation, a list or the front matter is not a
 heading. Titles are kept as written (inline markup included), cut to `TITLE_CHARS` characters. Linear time.
+
+Of documents of any kind: what a title is on one line, and whether a text begins with it.
 """
 
 from __future__ import annotations
@@ -19,7 +21,9 @@ TITLE_CHARS = 200
 """A title is cut here: a path is repeated for every chunk below it, and a line of 10 MB may begin with `#`."""
 
 _TOP_CHARS = 1 << 16  # where a title is looked for
+_MARKS_CHARS = 100  # in front of a title and in it, at most
 
+_WORD = re.compile(r"\w+")
 _LINE = re.compile(r"[^\r\n]*(?:\r\n?|\n)?")
 _ATX = re.compile(r" {0,3}(#{1,6})(?![^ \t])")
 _UNDERLINE = re.compile(r" {0,3}(=+|-+)[ \t]*\Z")
@@ -66,6 +70,27 @@ def first_heading(text: str) -> str:
     return next((title for *_, title in _headings(text[:_TOP_CHARS]) if title), "")
 
 
+def one_line_title(text: str) -> str:
+    """A title on one line, of at most `TITLE_CHARS` characters."""
+    # A setext heading may be a paragraph of any length: only what can be kept is looked at.
+    title = " ".join(text[: 4 * TITLE_CHARS].split())
+    return title if len(title) <= TITLE_CHARS else title[: TITLE_CHARS - 1].rstrip() + "…"
+
+
+def begins_with(text: str, title: str) -> bool:
+    """Whether a text begins with the words of a title, whatever marks are around and between them.
+
+    >>> begins_with("# **Sea** walls\n\nThey ...", "Sea walls"), begins_with("Seaside", "Sea"), begins_with("Sea", "?")
+    (True, False, False)
+    """
+    words = _WORD.findall(title.casefold())
+    if title.endswith("…"):  # the last word may be cut
+        words = words[:-1]
+    # Marks in front, such as those of a link, are no part of the title.
+    found = _WORD.findall(text[: 2 * len(title) + _MARKS_CHARS].casefold())
+    return bool(words) and found[: len(words)] == words
+
+
 def _headings(text: str) -> Iterator[tuple[int, int, int, str]]:
     """(start, body, level, title) of every heading."""
     paragraph = -1  # where the open paragraph starts; -1: none is open
@@ -82,10 +107,10 @@ def _headings(text: str) -> Iterator[tuple[int, int, int, str]]:
             list_indent = 0  # text further left closes a list, except if it continues an open paragraph
         if atx:
             if not in_list:
-                yield start, end, len(atx[1]), _title(_without_closing(line[atx.end() :]))
+                yield start, end, len(atx[1]), one_line_title(_without_closing(line[atx.end() :]))
             paragraph = -1
         elif underline:
-            yield paragraph, end, 1 if "=" in underline[1] else 2, _title(text[paragraph:start])
+            yield paragraph, end, 1 if "=" in underline[1] else 2, one_line_title(text[paragraph:start])
             paragraph = -1
         elif ends:
             paragraph = -1
@@ -133,9 +158,3 @@ def _without_closing(title: str) -> str:
     title = title.strip(" \t")
     bare = title.rstrip("#")
     return title if bare and bare[-1] not in " \t" else bare
-
-
-def _title(text: str) -> str:
-    # A setext heading may be a paragraph of any length: only what can be kept is looked at.
-    title = " ".join(text[: 4 * TITLE_CHARS].split())
-    return title if len(title) <= TITLE_CHARS else title[: TITLE_CHARS - 1].rstrip() + "…"

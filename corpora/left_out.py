@@ -37,7 +37,7 @@ _KINDS: Final = {
     """,
     RULE: """
         addresses of links, alternatives of mails, authors of comments, caches of data, choices of forms,
-        defined names, deleted words, delivery reports, field codes, fields of mails, formulas,
+        defined names, deleted words, delivery reports, ends of long titles, field codes, fields of mails, formulas,
         formulas in other notations, hidden words, labels of notes, numbers of charts, page numbers, pictures,
         repeated lines, repeated rows and cells, ruby readings, runs of encoded data, scripts, signatures,
         symbols of fonts, tags of cells, templates, titles in properties, tracebacks, values of widgets,

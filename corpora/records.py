@@ -161,7 +161,7 @@ class Chunk:
     end: int
     text: str
     heading: str = ""  # heading path, " > " between levels; empty if there is none
-    bare: bool = field(default=False, repr=False, compare=False)  # the heading is not encoded: a record's title, say
+    bare: bool = field(default=False, repr=False, compare=False)  # the text alone is encoded: it has the title, say
 
     @property
     def id(self) -> str:

@@ -146,7 +146,8 @@ class ChunkSpec(Spec):
 
     size: int | None = 256  # tokens of the encoder's own tokenizer; None: whole documents
     overlap: int = 0  # tokens shared by neighbours, at most; best effort at sentence boundaries
-    headings: bool = False  # put the heading path in front of what is encoded
+    headings: bool = False  # of older indexes: the whole heading path is in front of what is encoded
+    titles: bool = later(False)  # the title is in front of chunks that lack it; of a new index the default is True
 
     def __post_init__(self) -> None:
         super().__post_init__()

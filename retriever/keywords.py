@@ -162,7 +162,10 @@ class ChunkKeywords(TypedDict, total=False):
         int | str | None, _chunk("N|NONE", "At most N tokens a chunk; none for whole documents [default: 256].")
     ]
     chunk_overlap: Annotated[int | None, _chunk("N", "Neighbouring chunks share at most N tokens [default: 0].")]
-    headings: Annotated[bool | None, _chunk(None, "Put the heading path in front of the encoded text.")]
+    titles: Annotated[
+        bool | None,
+        _chunk(None, "Put the title in front of chunks that lack it [default: the index's own, else yes]."),
+    ]
 
 
 class FieldKeywords(TypedDict, total=False):

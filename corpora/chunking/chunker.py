@@ -4,7 +4,9 @@ Document(text) -> Chunk(start, end, text, heading): offsets are characters, end 
 `document.text[chunk.start:chunk.end] == chunk.text`. Every character that is not white space is in at least one chunk.
 A chunk ends at the best place in its second half: a heading, a paragraph, a line, a sentence, a word. Tokens are summed
 over pieces of the text (`pieces`), which takes a fifth of the time of tokenising it; where the sum may be wrong, the
-chunk is counted whole. So a chunk tokenised alone, its heading prefix included, has at most `capacity` tokens.
+chunk is counted whole. So a chunk tokenised alone has at most `capacity` tokens.
+What is encoded of a chunk may have the document's title in front, where its text does not begin with that. Titles
+change no cut: their tokens come on top, as many as `limit` leaves.
 Models, templates and special tokens are not known here: the caller subtracts what they need from `limit`.
 """
 
@@ -14,7 +16,6 @@ import bisect
 import dataclasses
 import functools
 from collections.abc import Callable, Iterator, Sequence
-from itertools import pairwise
 
 import tokenizers
 
@@ -23,10 +24,14 @@ from ragidx.corpora.chunking.packing import CHARS_A_TOKEN, TextSpan, Window, pac
 from ragidx.corpora.chunking.pieces import Counter
 from ragidx.corpora.chunking.places import halves, next_seen, stripped
 from ragidx.corpora.errors import SpecError, panics_of
-from ragidx.corpora.headings import SEPARATOR, Section, sections
+from ragidx.corpora.headings import SEPARATOR, begins_with, one_line_title, sections
 from ragidx.corpora.records import Chunk, Document
 from ragidx.corpora.spec import ChunkSpec
 
+TITLE_TOKENS = 32
+"""The most tokens of a title in front of a chunk."""
+
+_BETWEEN = 8  # tokens, with some to spare, of the empty line behind a title
 _WINDOW_CHARS = 1 << 18  # tokenising 1 MiB at once takes 150 MB
 _MOST_WINDOW_CHARS = 1 << 23
 
@@ -35,7 +40,7 @@ class Chunker:
     """Cuts documents by a `ChunkSpec`. Threads may share it.
 
     Args:
-        spec: size and overlap in tokens, and whether the heading path goes in front of what is encoded.
+        spec: size and overlap in tokens, and whether the title goes in front of what is encoded.
         tokenizer: the encoder's own; it is copied, without truncation and padding, and reads special tokens as text. Or
             what makes a `Counter`, which then knows the words of the chunks; it is called when the first text is cut.
         limit: the most tokens of text that fit the encoder beside special tokens, prompt and copies.
@@ -43,9 +48,9 @@ class Chunker:
 
     Attributes:
         takes_ids: the argument of this name; False for whole documents, which may be longer than what is read of them.
-        capacity: the most tokens of `encoded_text(chunk)`, special tokens excluded: `min(spec.size, limit)`. Two
-            exceptions: one character that alone is longer (it cannot be cut), and whole documents (`spec.size` None),
-            which the encoder truncates.
+        capacity: the most tokens of a chunk's text, special tokens excluded: `min(spec.size, limit)`. Two exceptions:
+            one character that alone is longer (it cannot be cut), and whole documents (`spec.size` None), which the
+            encoder truncates.
 
     Raises:
         SpecError: `limit` leaves no room for a token of text.
@@ -67,9 +72,9 @@ class Chunker:
             )
         self.capacity = limit if spec.size is None else min(spec.size, limit)
         self.takes_ids = takes_ids and spec.size is not None
-        self._spec = spec
+        self._spec, self._limit = spec, limit
         self._tokenizer = _plain_copy(tokenizer) if isinstance(tokenizer, tokenizers.Tokenizer) else tokenizer
-        self._prefix = functools.lru_cache(maxsize=1024)(self._make_prefix)
+        self._bounded = functools.lru_cache(maxsize=1024)(self._make_bounded)
 
     def chunks(self, document: Document) -> Iterator[Chunk]:
         """The chunks of a document, in order; their ends rise, so no two are the same. A blank document has none.
@@ -79,14 +84,24 @@ class Chunker:
         """
         all_sections = sections(document.text) if document.markdown else []
         starts = [section.start for section in all_sections]
+        title = _title_of(document) if self._spec.titles else ""
+        first = next((section.path for section in all_sections if section.path), "")
+        if first and title.startswith(first) and not title[len(first) :].lstrip()[:1].isalnum():
+            title = ""  # paths begin with it, or with another heading of its level; a page's may name the site, too
         reached = 0
 
         def chunk_of(start: int, end: int) -> Chunk:
-            heading = all_sections[bisect.bisect_right(starts, start) - 1].path if all_sections else ""
-            return Chunk(document.id, start, end, document.text[start:end], heading)
+            text = document.text[start:end]
+            path = all_sections[bisect.bisect_right(starts, start) - 1].path if all_sections else ""
+            if not self._spec.titles:
+                return Chunk(document.id, start, end, text, path or document.heading, bare=not path)
+            if begins_with(text, title):
+                return Chunk(document.id, start, end, text, path, bare=True)
+            heading = f"{title}{SEPARATOR}{path}" if title and path else title or path
+            return Chunk(document.id, start, end, text, heading, bare=begins_with(text, _outermost(heading)))
 
         with panics_of("tokenizers", document.id, bare=True):
-            for spans in self._batches(document, all_sections):
+            for spans in self._batches(document, Levels(document.text, all_sections)):
                 for chunk in self._fitting(chunk_of, document.text, spans):
                     # Halves of a chunk that was too long may repeat its neighbour's overlap: that adds nothing.
                     if chunk.end > reached:
@@ -94,14 +109,21 @@ class Chunker:
                         yield chunk
 
     def encoded_text(self, chunk: Chunk) -> str:
-        """The encoder's input: the text, with `spec.headings` after the heading path and an empty line.
+        """The encoder's input: the text, with `spec.titles` after the title and an empty line, if it lacks the title.
 
-        A path longer than half of `capacity` loses outer levels first, then the end of the last title. A whole
-        document holds its headings already, and gets no prefix.
+        A title has at most `TITLE_TOKENS`, and no more than `limit` leaves beside the text: its end goes, never that
+        of the text. Whole documents may be longer than `limit` in any case.
         """
-        if not self._spec.headings or self._spec.size is None or chunk.bare:
-            return chunk.text
-        return self._prefix(chunk.heading)[0] + chunk.text
+        title = ""
+        if not chunk.bare and (self._spec.titles or self._spec.headings):
+            title = self._bounded(chunk.heading if self._spec.headings else _outermost(chunk.heading))
+        has_room = self._spec.size is None or self.capacity + TITLE_TOKENS + _BETWEEN <= self._limit
+        while title:
+            text = f"{title}\n\n{chunk.text}"
+            if has_room or self._count(text) <= self._limit:
+                return text
+            title = _shorter(title)
+        return chunk.text
 
     def ids(self, texts: Sequence[str]) -> list[bytes]:
         """The token ids of encoded texts, as the encoder's tokenizer gives them, as bytes of `ID_DTYPE`."""
@@ -113,36 +135,23 @@ class Chunker:
             tokenizer = self._counter.tokenizer.to_str()
         except Exception:  # noqa: BLE001  # the library raises this class for parts written in Python
             tokenizer = None
-        return self._spec, self.capacity, tokenizer
+        return self._spec, self._limit, tokenizer
 
     @functools.cached_property
     def _counter(self) -> Counter:
         made = self._tokenizer
         return Counter(made) if isinstance(made, tokenizers.Tokenizer) else made()
 
-    def _batches(self, document: Document, found: Sequence[Section]) -> Iterator[list[TextSpan]]:
-        """Spans, a window at a time; with `spec.headings` none crosses a heading."""
-        text = document.text
+    def _batches(self, document: Document, levels: Levels) -> Iterator[list[TextSpan]]:
+        """Spans, a window at a time; what depends on the text behind a window is cut with the next."""
+        text, end, budget = document.text, len(document.text), self.capacity
         if self._spec.size is None:
-            yield [TextSpan(0, len(text), False)]
+            yield [TextSpan(0, end, False)]
             return
-        levels = Levels(text, found)
-        if not self._spec.headings or not found:
-            yield from self._windows(levels, text, 0, len(text), self.capacity)
-            return
-        for group, end in _groups(text, found):
-            prefixes = [self._prefix(section.path) for section in group]
-            budget = max(1, self.capacity - max(tokens for _, tokens, _ in prefixes))
-            doubtful = any(doubt for *_, doubt in prefixes)
-            for spans in self._windows(levels, text, group[0].start, end, budget):
-                yield [TextSpan(one.start, one.end, True) for one in spans] if doubtful else spans
-
-    def _windows(self, levels: Levels, text: str, start: int, end: int, budget: int) -> Iterator[list[TextSpan]]:
-        """The spans of `text[start:end]`; what depends on the text behind a window is cut with the next."""
         # The spec's overlap is a share of its size: a model that leaves less room keeps the share.
-        overlap = self._spec.overlap * budget // (self._spec.size or budget)
+        overlap = self._spec.overlap * budget // self._spec.size
         width = min(max(_WINDOW_CHARS, 2 * CHARS_A_TOKEN * budget), _MOST_WINDOW_CHARS)
-        behind = start
+        start = behind = 0
         while (start := next_seen(text, start)) < end:
             stop = min(end, start + width)
             window = Window(text, start, stop, self._counter.pieces(text[start:stop], start), last=stop == end)
@@ -168,18 +177,13 @@ class Chunker:
                 yield from self._fitting(chunk_of, text, parts)
 
     def _counts(self, chunks: Sequence[Chunk]) -> list[int]:
-        return self._counter.counts([self.encoded_text(chunk) for chunk in chunks]) if chunks else []
+        return self._counter.counts([chunk.text for chunk in chunks]) if chunks else []
 
-    def _make_prefix(self, path: str) -> tuple[str, int, bool]:
-        """What goes in front of a text below a heading, its tokens there, and whether they may be others."""
-        room = self.capacity // 2
-        while path and self._count(f"{path}\n\n") > room:
-            _, separator, inner = path.partition(SEPARATOR)
-            path = inner if separator else path[: len(path) * 7 // 8].rstrip()
-        if not path:
-            return "", 0, False
-        prefix = f"{path}\n\n"
-        return prefix, self._count(f"{prefix}a") - self._count("a"), not path.isprintable()
+    def _make_bounded(self, title: str) -> str:
+        """As much of a title as has at most `TITLE_TOKENS`."""
+        while title and self._count(title) > TITLE_TOKENS:
+            title = _shorter(title)
+        return title
 
     def _count(self, text: str) -> int:
         return self._counter.counts([text])[0]
@@ -193,12 +197,17 @@ def _plain_copy(tokenizer: tokenizers.Tokenizer) -> tokenizers.Tokenizer:
     return copy
 
 
-def _groups(text: str, found: Sequence[Section]) -> Iterator[tuple[list[Section], int]]:
-    """Sections that are cut together, and where they end: a heading without text of its own joins what follows."""
-    group: list[Section] = []
-    ends = [following.start for _, following in pairwise(found)] + [len(text)]
-    for section, end in zip(found, ends, strict=True):
-        group.append(section)
-        if end == len(text) or next_seen(text, section.body) < end:
-            yield group, end
-            group = []
+def _title_of(document: Document) -> str:
+    """The title of a document beside its text: its heading, else what its metadata have under `title`, on one line."""
+    found = document.heading or document.metadata.get("title")
+    if isinstance(found, bool) or not isinstance(found, str | int | float):
+        return ""
+    return one_line_title(str(found)).replace(SEPARATOR, " › ")
+
+
+def _outermost(path: str) -> str:
+    return path.partition(SEPARATOR)[0]
+
+
+def _shorter(title: str) -> str:
+    return title[: len(title) * 7 // 8].rstrip()

@@ -96,7 +96,7 @@ def chunks(spec: ChunkSpec) -> str:
     if spec.size is None:
         return "whole documents"
     overlap = f", overlap {spec.overlap}" if spec.overlap else ""
-    return f"at most {spec.size} tokens{overlap}" + (", headings in front" if spec.headings else "")
+    return f"at most {spec.size} tokens{overlap}" + (", titles in front" if spec.titles else "")
 
 
 def words(lexical: LexicalSpec | None, asked: str) -> str:

@@ -211,7 +211,7 @@ def resolve_against(options: BuildOptions, stored: Store | None = None) -> Resol
     encoder = methods.resolve(files, **encoder_options)
     if options.index_type is not None:
         check_index_type(options.index_type)
-    old_chunks = ChunkSpec() if old is None else old.chunk
+    old_chunks = ChunkSpec(titles=True) if old is None else old.chunk
     spec = IndexSpec(
         encoder=encoder,
         filter=filter_spec(files, encoder, options.filter, None if old is None else old.filter),

@@ -21,6 +21,7 @@ from typing import Any
 
 from ragidx.corpora.errors import lone_surrogate
 from ragidx.corpora.field_settings import PATHS
+from ragidx.corpora.headings import TITLE_CHARS, one_line_title
 from ragidx.corpora.limits import UnreadableError
 from ragidx.corpora.readers.fields import (
     ID_FIELDS,
@@ -40,7 +41,7 @@ from ragidx.corpora.records import Document, Place, Scalar
 
 _SHOWN_FIELDS = 8
 _MANY_FIELDS = 64  # of a record that is read as lines: of more, only the outer ones are metadata
-_TITLE_CHARS = 200
+_TITLES = ("title", "heading")  # of a record with one of `TEXT_FIELDS`: `name` or `subject` may be no title there
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,7 +191,7 @@ class _Reader:
             text = f"{title} {text}"
         # The bare id of a BEIR document names no file whose line this could be.
         parts = () if record.line is None or file.source.beir else (Place(0, line=record.line),)
-        return Document(file.doc_id(record_id), text, metadata, heading=self._title(fields), parts=parts)
+        return Document(file.doc_id(record_id), text, metadata, heading=self._title(record, paths), parts=parts)
 
     def _is_new(self, record_id: str) -> bool:
         """Whether no record before has the id. Two of ten million ids share a digest in one file of 300,000."""
@@ -208,11 +209,20 @@ class _Reader:
             raise UnreadableError(self._messages.setdefault("text", missing))
         return paths
 
-    def _title(self, fields: Mapping[str, object]) -> str:
-        said = self._file.fields.title
-        paths = paths_of(fields, said) if said is not None else filter(None, [self._layout.title])
+    def _title(self, record: Record, text: Collection[str]) -> str:
+        fields, said = record.fields, self._file.fields.title
+        if said is not None:
+            paths = paths_of(fields, said)
+        elif self._layout.title is not None:
+            paths = (self._layout.title,)
+        else:  # that of a BEIR document is in its text
+            usual = () if self._layout.text is not None or self._file.source.beir else _TITLES
+            paths = tuple(name for name in usual if name not in text and _is_title(fields.get(name)))[:1]
         title = " ".join(filter(None, (one_line(fields, path) for path in paths)))
-        return title[:_TITLE_CHARS] if lone_surrogate(title) is None else ""
+        if lone_surrogate(title) is not None:
+            return ""
+        self._file.leave("ends of long titles", len(title) > TITLE_CHARS, record.at)
+        return one_line_title(title)
 
     def _id(self, fields: Mapping[str, object]) -> tuple[str | None, object]:
         """The field that is the id, and its value; None: the record's number is the id."""
@@ -250,6 +260,10 @@ class _Reader:
         if len(fields) > _MANY_FIELDS or self._layout.n_records == 1:
             fields = {name: value for name, value in fields.items() if name in record.fields}
         return {name: value for name, value in fields.items() if not isinstance(value, list | tuple) or _is_list(value)}
+
+
+def _is_title(value: object) -> bool:
+    return isinstance(value, str | int | float | list) and not isinstance(value, bool) and value not in ("", [])
 
 
 def _is_list(value: list[object] | tuple[object, ...]) -> bool:

@@ -111,7 +111,7 @@ class Cutter:
                 start=chunk.start,
                 end=chunk.end,
                 text=chunk.text,
-                heading=chunk.heading or document.heading,
+                heading=chunk.heading,
                 text_hash=digest(text),
                 doc_hash=draft.hash,
                 metadata=metadata,

