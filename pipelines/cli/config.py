@@ -25,7 +25,7 @@ from click.core import ParameterSource
 from ragidx.corpora.errors import SpecError, unknown_name
 from ragidx.corpora.field_settings import OTHERS, check_fields
 from ragidx.corpora.limits import shown_bytes
-from ragidx.pipelines.cli.keywords import KeywordOption
+from ragidx.pipelines.cli.keywords import GONE, KeywordOption
 
 NAME = "ragidx.toml"
 _Refuse: TypeAlias = Callable[[str, str, str], SpecError]
@@ -239,6 +239,8 @@ def _check(table: Iterable[str], known: tuple[str, ...], refuse: _Refuse) -> Non
     """Refuse a key that is not known."""
     for key in table:
         if key not in known:
+            if key in GONE:
+                raise refuse(key, f"the key '{key}' is gone", GONE[key])
             fault = unknown_name("key", key, known)
             raise refuse(key, fault.message, fault.hint)
 

@@ -15,7 +15,7 @@ import click
 
 from ragidx.corpora.errors import RagidxError
 from ragidx.pipelines.cli.config import place_of
-from ragidx.pipelines.cli.keywords import KeywordOption, option_name, typed_options_of
+from ragidx.pipelines.cli.keywords import GONE, KeywordOption, option_name, typed_options_of
 
 GROUPED_FROM = 12  # options; shorter lists are read whole
 
@@ -115,6 +115,8 @@ class GroupedCommand(click.Command):
             given, _, typed = self.make_parser(ctx).parse_args(list(args))
         except click.NoSuchOption as fault:
             place = next((param for param in self.params if isinstance(param, click.Argument)), None)
+            if instead := GONE.get(fault.option_name.removeprefix("--").removeprefix("no-")):
+                raise click.UsageError(f"'{fault.option_name}' is gone: {instead}", ctx) from fault
             if fault.option_name == "--index" and place is not None:
                 shown = f"`{ctx.command_path} FOLDER`"
                 raise click.UsageError(

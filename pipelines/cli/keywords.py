@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 F = TypeVar("F", bound=Callable[..., Any])
 T = TypeVar("T")
 WHOLE = "none"  # a chunk size: whole documents; or no cache
+GONE = {"headings": "the title is in front of chunks that lack it: see --titles"}
+"""Options that were, and what took their place."""
 
 
 class KeywordOption(click.Option):

@@ -20,6 +20,7 @@ from ragidx.corpora.spec import ChunkSpec
 from ..raising import message_of
 
 GOLDEN = Path(os.environ.get("RAGIDX_GOLDEN", Path(__file__).parents[3] / "shared" / "golden")) / "models"
+TITLE = "A house by the 海"
 TEXTS = [
     "The lease was signed in Bergen on the third of May. It runs for nine years, and the rent is due in advance.",
     "Das Übermaß an Höflichkeit störte. 日本語の文章。 مرحبا بالعالم. שלום עולם. naïve café 👩‍👩‍👧 🇳🇴",
@@ -82,15 +83,21 @@ def cut(
     return list(chunker.chunks(Document("d", text, markdown=markdown)))
 
 
-def assert_lawful(document: Document, chunker: Chunker, tokenizer: tokenizers.Tokenizer) -> None:
+def assert_lawful(
+    document: Document, chunker: Chunker, tokenizer: tokenizers.Tokenizer, limit: int, plain: Chunker | None = None
+) -> None:
     chunks = list(chunker.chunks(document))
+    if plain is not None:
+        assert [chunk.id for chunk in plain.chunks(document)] == [chunk.id for chunk in chunks]
     covered = bytearray(len(document.text))
     paths = sections(document.text) if document.markdown else []
     for chunk in chunks:
         assert document.text[chunk.start : chunk.end] == chunk.text
         assert chunk.text.strip()
-        assert chunk.heading == next((section.path for section in reversed(paths) if section.start <= chunk.start), "")
-        assert len(chunk.text) == 1 or count(tokenizer, chunker.encoded_text(chunk)) <= chunker.capacity
+        path = next((section.path for section in reversed(paths) if section.start <= chunk.start), "")
+        assert chunk.heading in (path, f"{TITLE} > {path}" if path else TITLE)
+        assert len(chunk.text) == 1 or count(tokenizer, chunk.text) <= chunker.capacity
+        assert len(chunk.text) == 1 or count(tokenizer, chunker.encoded_text(chunk)) <= limit
         covered[chunk.start : chunk.end] = b"\1" * len(chunk.text)
     assert [chunk.end for chunk in chunks] == sorted({chunk.end for chunk in chunks})
     assert not [at for at, seen in enumerate(covered) if not seen and not document.text[at].isspace()]
@@ -150,10 +157,10 @@ def test_a_model_that_leaves_less_than_the_size_sets_the_capacity_and_keeps_the_
 def test_a_whole_document_is_one_chunk_however_long() -> None:
     text = "# A\n" + "word " * 2000
 
-    chunks = cut(text, size=None, headings=True, markdown=True)
+    chunks = cut(text, size=None, titles=True, markdown=True)
 
     assert chunks == [Chunk("d", 0, len(text) - 1, text[:-1], "A")]
-    assert Chunker(ChunkSpec(size=None, headings=True), byte_pairs(), limit=9).encoded_text(chunks[0]) == text[:-1]
+    assert Chunker(ChunkSpec(size=None, titles=True), byte_pairs(), limit=9).encoded_text(chunks[0]) == text[:-1]
 
 
 def test_a_word_longer_than_a_chunk_is_cut_inside_and_never_before_a_mark() -> None:
@@ -234,26 +241,73 @@ def test_headings_of_plain_text_are_text() -> None:
     assert {chunk.heading for chunk in cut(MARKDOWN, size=24)} == {""}
 
 
-def test_with_headings_the_path_is_in_what_is_encoded_and_no_chunk_crosses_a_heading() -> None:
-    chunker = Chunker(ChunkSpec(size=200, headings=True), byte_pairs(), limit=512)
+def titled(document: Document, *, size: int | None = 40, limit: int = 512, **spec: object) -> list[tuple[str, str]]:
+    """The heading of each chunk, and the first line of what is encoded; the cuts are those without titles."""
+    chunker = Chunker(ChunkSpec(size=size, titles=True, **spec), byte_pairs(), limit=limit)
+    chunks, plain = list(chunker.chunks(document)), Chunker(ChunkSpec(size=size), byte_pairs(), limit=limit)
+    assert [chunk.id for chunk in chunks] == [chunk.id for chunk in plain.chunks(document)]
+    return [(chunk.heading, chunker.encoded_text(chunk).split("\n")[0]) for chunk in chunks]
 
-    chunks = list(chunker.chunks(Document("d", MARKDOWN, markdown=True)))
 
-    assert [chunker.encoded_text(chunk).split("\n")[:3] for chunk in chunks] == [
-        ["Guide", "", "# Guide"],
-        ["Guide > Install", "", "## Install"],
-        ["Guide > Setext", "", "Setext"],
+def test_the_title_is_in_front_of_what_is_encoded_where_the_text_lacks_it() -> None:
+    assert titled(Document("d", MARKDOWN, markdown=True)) == [
+        ("Guide", "# Guide"),
+        ("Guide > Install", "Guide"),
+        ("Guide > Install", "Guide"),
+        ("Guide > Setext", "Guide"),
+    ]
+    assert titled(Document("d", "One.\n\nTwo.", heading="A mill"), size=6) == [("A mill", "A mill"), ("A mill", "A mill")]
+    assert titled(Document("d", "One.", {"title": "A mill"}), size=None) == [("A mill", "A mill")]
+
+
+def test_each_part_below_a_heading_of_the_first_level_has_that_for_a_title() -> None:
+    text = "# Monday\n\nRain, and a long walk.\n\n# Tuesday\n\nSnow, and a short one."
+
+    assert titled(Document("d", text, {"title": "Monday"}, markdown=True), size=20) == [
+        ("Monday", "# Monday"),
+        ("Monday", "Monday"),
+        ("Tuesday", "# Tuesday"),
+        ("Tuesday", "Tuesday"),
     ]
 
 
-def test_a_path_longer_than_half_of_the_capacity_loses_outer_levels_first_then_the_end_of_the_title() -> None:
-    chunker = Chunker(ChunkSpec(size=40, headings=True), byte_pairs(), limit=512)
-    chunk = Chunk("d", 0, 4, "text", "zzzzzzzzzzzzzzzz > yyyyyyyyyyy")
-    long = Chunk("d", 0, 4, "text", "x" * 60)
+@pytest.mark.parametrize(
+    ("title", "text", "expected"),
+    [
+        ("Owls", "Owls\n====\n\nThey hunt.", ("", "Owls")),  # not twice
+        ("Owls", "**OWLS** hunt.", ("", "**OWLS** hunt.")),
+        ("Owl", "Owls hunt.", ("Owl", "Owl")),
+        ("Guide - Sea site", "# Guide\n\nText.", ("Guide", "# Guide")),
+        ("A Guide", "# Guide\n\nText.", ("A Guide > Guide", "A Guide")),
+        ("Docs > Owls", "They hunt.", ("Docs › Owls", "Docs › Owls")),
+        ("???", "They hunt.", ("???", "???")),
+        (1984, "It was a bright day.", ("1984", "1984")),
+        (" a\n  b ", "c", ("a b", "a b")),
+        *((value, "They hunt.", ("", "They hunt.")) for value in (None, "", " ", True, ["a"], {"a": 1})),
+    ],
+)
+def test_what_a_title_is(title: object, text: str, expected: tuple[str, str]) -> None:
+    assert titled(Document("d", text, {"title": title}, markdown=text.startswith("# "))) == [expected]
 
-    assert chunker.encoded_text(chunk) == "yyyyyyyyyyy\n\ntext"
-    assert chunker.encoded_text(long).endswith("x\n\ntext")
-    assert count(byte_pairs(), chunker.encoded_text(long)) <= 24
+
+def test_a_title_of_any_length_takes_nothing_from_the_text() -> None:
+    text, long = "x" * 100, Document("d", "y " * 30, heading="word " * 20_000)
+    tight = Chunker(ChunkSpec(size=40, titles=True), byte_pairs(), limit=44)
+    chunk = Chunk("d", 0, 8, "text " * 2, text)
+
+    ((heading, first),) = titled(long, size=80)
+
+    assert (len(heading), count(byte_pairs(), first)) == (200, 31)
+    assert count(byte_pairs(), tight.encoded_text(chunk)) == 44
+    assert tight.encoded_text(chunk).endswith("x\n\ntext text ")
+    full = Chunk("d", 0, 80, "z" * 44, text)
+    assert tight.encoded_text(full) == full.text
+
+
+def test_an_older_index_has_the_whole_path_in_front() -> None:
+    chunker = Chunker(ChunkSpec(size=200, headings=True), byte_pairs(), limit=512)
+
+    assert chunker.encoded_text(Chunk("d", 0, 4, "text", "A > B")) == "A > B\n\ntext"
 
 
 def test_a_heading_stays_with_the_text_below_it() -> None:
@@ -286,16 +340,18 @@ ANY_TEXT = st.lists(st.text(max_size=12) | PIECES, max_size=25).map("".join).fil
     markdown=st.booleans(),
     size=st.integers(1, 40),
     overlap=st.integers(0, 39),
-    headings=st.booleans(),
-    limit=st.integers(1, 40),
+    titles=st.booleans(),
+    limit=st.integers(1, 60),
 )
 def test_every_chunk_is_lawful(
-    name: str, text: str, markdown: bool, size: int, overlap: int, headings: bool, limit: int
+    name: str, text: str, markdown: bool, size: int, overlap: int, titles: bool, limit: int
 ) -> None:
     tokenizer = TOKENIZERS[name]()
-    spec = ChunkSpec(size=size, overlap=min(overlap, size - 1), headings=headings)
+    spec = ChunkSpec(size=size, overlap=min(overlap, size - 1), titles=titles)
+    plain = Chunker(ChunkSpec(size=size, overlap=spec.overlap), tokenizer, limit=limit)
 
-    assert_lawful(Document("d", text, markdown=markdown), Chunker(spec, tokenizer, limit=limit), tokenizer)
+    document = Document("d", text, {"title": TITLE}, markdown=markdown)
+    assert_lawful(document, Chunker(spec, tokenizer, limit=limit), tokenizer, limit, plain)
 
 
 @pytest.mark.slow
@@ -339,8 +395,8 @@ HARD = {
 @pytest.mark.parametrize("markdown", [False, True])
 @pytest.mark.parametrize("name", HARD)
 def test_time_grows_with_the_length_alone(name: str, markdown: bool) -> None:
-    chunker = Chunker(ChunkSpec(headings=markdown), byte_pairs(), limit=512)
+    chunker = Chunker(ChunkSpec(titles=True), byte_pairs(), limit=512)
 
-    chunks = list(chunker.chunks(Document("d", HARD[name], markdown=markdown)))
+    chunks = list(chunker.chunks(Document("d", HARD[name], {"title": HARD[name]}, markdown=markdown)))
 
     assert chunks  # 0.1 to 4 s on an idle machine

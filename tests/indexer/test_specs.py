@@ -34,7 +34,13 @@ encoders = st.builds(
 filters = st.builds(FilterSpec, tau=st.none() | st.floats(1, 64), offset=st.none() | st.integers(0, 300)) | st.builds(
     FilterSpec, dim=st.integers(1, 4096)
 )
-chunks = st.builds(ChunkSpec, size=st.none() | st.integers(10, 500), overlap=st.integers(0, 9), headings=st.booleans())
+chunks = st.builds(
+    ChunkSpec,
+    size=st.none() | st.integers(10, 500),
+    overlap=st.integers(0, 9),
+    headings=st.booleans(),
+    titles=st.booleans(),
+)
 indexes = st.builds(
     IndexSpec,
     encoder=encoders,

@@ -258,7 +258,7 @@ def _shared(
 
 
 def _encoded_text(hit: Hit, searcher: Searcher) -> str:
-    """What the encoder read of a hit: its text, with the heading path in front where the index has it so."""
+    """What the encoder read of a hit: its text, with the title in front where the index has it so."""
     limit = searcher.encoder.text_limit()
     chunker = Chunker(
         searcher.spec.chunk, searcher.encoder.tokenizer.counter, limit=_UNLIMITED if limit is None else limit

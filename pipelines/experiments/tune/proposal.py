@@ -159,8 +159,8 @@ def _build(task: Task, made: Resolved, advised: VectorsChoice) -> str:
         if name not in ("method", "layer") and getattr(spec, name) != getattr(usual, name):
             words += _typed(name, getattr(spec, name))
     chunks = made.spec.chunk
-    for name, option in (("size", "chunk_size"), ("overlap", "chunk_overlap"), ("headings", "headings")):
-        if getattr(chunks, name) != getattr(ChunkSpec(), name):
+    for name, option in (("size", "chunk_size"), ("overlap", "chunk_overlap"), ("titles", "titles")):
+        if getattr(chunks, name) != getattr(ChunkSpec(titles=True), name):
             words += _typed(option, getattr(chunks, name))
     if advised.layer is not None:
         words += ["--layer", str(advised.layer)]

@@ -53,6 +53,7 @@ def test_more_hits_than_there_are_gives_all_of_them_and_says_so(
             "'--index' is no option here: the index is an argument, `ragidx train questions FOLDER`",
         ),
         ("evaluate --index md", "'--index' is no option here: the index is an argument, `ragidx evaluate FOLDER`"),
+        ("build x --headings", "'--headings' is gone: the title is in front of chunks that lack it: see --titles"),
         ("query x -k 1_0", "Invalid value for '-k': '1_0' is not a valid integer range."),
         ("query x --min-z 1_0", "Invalid value for '--min-z': '1_0' is not a valid float."),
         ("build x --workers 1_0", "--workers: '1_0' is no number of workers"),

@@ -27,7 +27,7 @@ TWO = """
 path = "made"
 dim = 16
 chunk-size = "none"
-headings = false
+titles = false
 exclude = ["*.txt"]
 
 [[source]]
@@ -58,7 +58,7 @@ def test_a_build_without_arguments_follows_the_file(two: Path, run: Run) -> None
     ]
     manifest = Store.open("made").manifest
     spec = IndexSpec.from_json(dict(manifest.spec), where="")
-    assert (manifest.dim, spec.chunk.size, spec.chunk.headings) == (16, None, False)
+    assert (manifest.dim, spec.chunk.size, spec.chunk.titles) == (16, None, False)
 
 
 @pytest.mark.slow
@@ -218,6 +218,11 @@ def test_another_file_is_named_by_an_option(two: Path, run: Run) -> None:
     [
         ("[index]\nchunk-sizes = 1\n", "ragidx.toml:2: unknown key 'chunk-sizes'; did you mean 'chunk-size'?"),
         ("[index]\nray = 'ray://host:1'\n", "ragidx.toml:2: unknown key 'ray'"),
+        (
+            "[index]\nheadings = true\n",
+            "ragidx.toml:2: the key 'headings' is gone\n"
+            "  hint: the title is in front of chunks that lack it: see --titles",
+        ),
         ("\n[indexes]\n", "ragidx.toml:2: unknown key 'indexes'; did you mean 'index'?"),
         ("[[source]]\npath = 'a'\nnames = 'b'\n", "ragidx.toml:3: unknown key 'names'; did you mean 'name'?"),
         ("[[source]]\nname = 'b'\n", "ragidx.toml:1: a source has no path"),

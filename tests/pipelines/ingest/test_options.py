@@ -48,7 +48,7 @@ def test_what_is_typed_of_a_filter_and_of_chunks_are_the_fields_of_the_specs() -
     chunks = {name.removeprefix("chunk_") for name in ChunkKeywords.__annotations__}
 
     assert filter_ - {"filter"} | {"name", "adapted"} == {field.name for field in dataclasses.fields(FilterSpec)}
-    assert chunks == {field.name for field in dataclasses.fields(ChunkSpec)}
+    assert chunks | {"headings"} == {field.name for field in dataclasses.fields(ChunkSpec)}
     assert options_of(ReadKeywords)["fields"][1].about.endswith(f"by name: {', '.join(OTHERS)}.")
 
 
@@ -78,7 +78,7 @@ def test_flat_options_become_values_of_which_only_what_was_given_counts() -> Non
 
     assert options == {"model": "mini", "filter": FilterSpec(tau=2), "chunks": ChunkSpec(size=None)}
     assert (options["filter"].given, options["chunks"].given) == ({"tau"}, {"size"})
-    assert with_values({"tau": None, "headings": None}) == {}
+    assert with_values({"tau": None, "titles": None}) == {}
 
 
 def test_one_glob_may_be_a_str_and_a_size_text() -> None:

@@ -157,7 +157,7 @@ def test_a_later_hit_and_a_condition_choose_another_text(retriever: Searcher) ->
 
 @pytest.mark.parametrize(
     "options",
-    [{"filter": "none"}, {"filter": FilterSpec("pca", dim=2)}, {"chunks": ragidx.ChunkSpec(headings=True)}],
+    [{"filter": "none"}, {"filter": FilterSpec("pca", dim=2)}, {"chunks": ragidx.ChunkSpec(titles=False)}],
     ids=str,
 )
 def test_an_index_of_another_kind_is_read_as_it_was_built(
@@ -172,11 +172,11 @@ def test_an_index_of_another_kind_is_read_as_it_was_built(
         assert seen.score == pytest.approx(seen.hit.score, abs=2e-3)
 
 
-def test_the_title_of_a_record_is_not_read_with_its_text(tmp_path: Path) -> None:
+def test_the_title_of_a_record_is_read_with_its_text(tmp_path: Path) -> None:
     texts = [f"A {one} lives in the old wood, and it sleeps by day." for one in ("bee", "owl", "fox", "elk")]
     records = [{"id": f"r{n}", "title": f"Of wood {n}", "story": text} for n, text in enumerate(texts)]
     (tmp_path / "records.jsonl").write_text("\n".join(map(json.dumps, records)))
-    build(tmp_path / "records.jsonl", tmp_path / "index", model="mini-decoder", chunks=ragidx.ChunkSpec(headings=True))
+    build(tmp_path / "records.jsonl", tmp_path / "index", model="mini-decoder")
 
     seen = lens_hit("an owl in the wood", Index(tmp_path / "index").searcher)
 

@@ -37,7 +37,7 @@ DOCUMENTS = st.builds(
 def cutter() -> Cutter:
     tokenizer = Tokenizer(models.WordLevel({"[UNK]": 0}, unk_token="[UNK]"))
     tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
-    return Cutter(lambda: Chunker(ChunkSpec(size=4, headings=True), tokenizer, limit=8))
+    return Cutter(lambda: Chunker(ChunkSpec(size=4, titles=True), tokenizer, limit=8))
 
 
 CUTTER = cutter()
