@@ -22,7 +22,7 @@ import tempfile
 from pathlib import Path
 
 from figures import record
-from results import SMOLLM2, place_of, source_of
+from results import place_of, source_of
 
 import ragidx
 from ragidx import ChunkSpec, Grid, Questions
@@ -40,11 +40,11 @@ def where(evalsets, name):
     return source, questions if name == "sample" else Questions.read(source, source)
 
 
-def values_of(source, questions, model, chunks, cache):
-    """nDCG@10 by query of each mode, and the report's row of it."""
-    options = {"dtype": "mixed"} if model == SMOLLM2 else {}
-    grid = Grid(model=place_of(model), mode=list(MODES))
-    (task,) = ragidx.evaluate(source, grid=grid, questions=questions, chunks=chunks, cache=cache, **options).tasks
+def values_of(source, questions, model, chunks, arguments):
+    """nDCG@10 by query of each mode."""
+    grid = Grid(model=place_of(model), method=arguments.method, mode=list(MODES))
+    options = {"chunks": chunks, "cache": arguments.cache, "dtype": "float32"}
+    (task,) = ragidx.evaluate(source, grid=grid, questions=questions, **options).tasks
     return {row.configuration.mode: task.values["ndcg@10"][number] for number, row in enumerate(task.rows)}
 
 
@@ -63,10 +63,10 @@ def front(arguments):
             source, questions = where(arguments.evalsets, name)
             for size in arguments.sizes:
                 found = [
-                    values_of(source, questions, model, ChunkSpec(size=size, titles=titles), arguments.cache)
+                    values_of(source, questions, model, ChunkSpec(size=size, titles=titles), arguments)
                     for titles in (False, True)
                 ]
-                compare("titles in front of chunks", *found, set=name, size=size, model=model)
+                compare("titles in front of chunks", *found, set=name, size=size, model=model, method=arguments.method)
 
 
 def lost(arguments):
@@ -82,19 +82,19 @@ def lost(arguments):
                     path.write_text("".join(lines), "utf-8")
                 for size in arguments.sizes:
                     chunks = ChunkSpec(size=size, titles=True)
-                    found = [plain(path, questions, model, chunks, arguments.cache) for path in both]
-                    compare("titles of records", *found, set=name, size=size, model=model)
+                    found = [plain(path, source, questions, model, chunks, arguments) for path in both]
+                    compare("titles of records", *found, set=name, size=size, model=model, method=arguments.method)
 
 
-def plain(path, questions, model, chunks, cache):
+def plain(path, folder, questions, model, chunks, arguments):
     """`values_of` a file whose ids have its name in front of the set's own."""
     with tempfile.TemporaryDirectory() as room:
-        source = Path(str(questions.qrels), "qrels", "test.tsv").read_text("utf-8").splitlines()
-        lines = [line.split("\t") for line in source]
-        named = ["\t".join([query, f"{path.name}#{name}", grade]) for query, name, grade in lines[1:]]
+        head, *lines = (folder / "qrels" / "test.tsv").read_text("utf-8").splitlines()
+        rows = (line.split("\t") for line in lines)
+        named = ["\t".join([query, f"{path.name}#{name}", grade]) for query, name, grade in rows]
         judged = Path(room, "qrels.tsv")
-        judged.write_text("\n".join([source[0], *named]), "utf-8")
-        return values_of(path, Questions.read(questions.queries, judged), model, chunks, cache)
+        judged.write_text("\n".join([head, *named]), "utf-8")
+        return values_of(path, Questions.read(questions.queries, judged), model, chunks, arguments)
 
 
 def main():
@@ -104,6 +104,7 @@ def main():
     parser.add_argument("--sets", nargs="+", default=["sample", "notes"])
     parser.add_argument("--sizes", type=int, nargs="+", default=[64, 128])
     parser.add_argument("--models", nargs="+", default=["mini"])
+    parser.add_argument("--method", help="of a decoder [default: the preset's]")
     parser.add_argument("--cache", default="")
     arguments = parser.parse_args()
     {"front": front, "lost": lost}[arguments.what](arguments)

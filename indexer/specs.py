@@ -92,7 +92,7 @@ FILTERS = {
     "optimal": FilterKind("the directions that raise frequent tokens least", ("seed", "sample", "topk"), head=True),
     "optimal-abs": FilterKind("the directions that move frequent tokens least", ("seed", "sample", "topk"), head=True),
     "whitening": FilterKind("principal components of the corpus, each scaled to variance 1", ("seed", "sample")),
-    "pca": FilterKind("principal components of the corpus", ("seed", "sample")),
+    "pca": FilterKind("principal components of the corpus", ("seed", "sample", "power")),
     "none": FilterKind("all raw coordinates"),
 }
 HEAD = "head:"
@@ -139,6 +139,7 @@ class FilterSpec(Spec):
     seed: int = later(0)  # of what is drawn: coordinates, directions, or the sample of the corpus
     sample: int = later(4096)  # chunks of the corpus a filter is fitted on, at most
     topk: int = later(100)  # optimal: how many of the most frequent tokens count
+    power: float = later(0.0)  # pca: components are divided by their deviation to this power; 1 is whitening
     center: bool = later(False)  # the mean of documents is taken off documents, that of questions off questions
     adapted: str = later("")  # content of the map that `ragidx adapt` trained for the vectors of an index; "": none
 
@@ -147,6 +148,7 @@ class FilterSpec(Spec):
         filter_kind(self.name)
         if self.tau is not None and float(self.tau).is_integer():
             object.__setattr__(self, "tau", int(self.tau))  # 2 and 2.0 are one choice, and one fingerprint
+        object.__setattr__(self, "power", float(self.power))
         if self.tau is not None and self.dim is not None:
             raise SpecError(
                 f"tau={self.tau:g} and dim={self.dim} are both set",
@@ -202,7 +204,7 @@ class FilterSpec(Spec):
                 where="`filter.center`",
             )
         of_a_sample = {"seed", "sample"} if self.center else set[str]()
-        for name in ("offset", "seed", "sample", "topk"):
+        for name in ("offset", "seed", "sample", "topk", "power"):
             default = type(self).__dataclass_fields__[name].default
             if getattr(self, name) != default and name not in {*filter_kind(self.name).fields, *of_a_sample}:
                 owners = ", ".join(owner for owner, kind in FILTERS.items() if name in kind.fields)
@@ -213,6 +215,10 @@ class FilterSpec(Spec):
                 )
         if self.sample < 2:
             raise SpecError(f"in a sample of {self.sample} nothing varies", "give 2 or more", where="`filter.sample`")
+        if not 0 <= self.power <= 1:
+            raise SpecError(
+                f"power={self.power:g} is out of range", "give 0, plain PCA, to 1, whitening", where="`filter.power`"
+            )
         if self.topk < 1:
             raise SpecError(f"topk={self.topk} counts no token", "give 1 or more", where="`filter.topk`")
 

@@ -149,6 +149,10 @@ class FilterKeywords(TypedDict, total=False):
             "else no].",
         ),
     ]
+    filter_power: Annotated[
+        float | None,
+        _filter("P", "pca: divide components by their standard deviation to the power P, 0 to 1, which is whitening."),
+    ]
     filter_topk: Annotated[int | None, _filter("N", "optimal: count the N most frequent tokens [default: 100].")]
     filter_sample: Annotated[
         int | None, _filter("N", "Fit optimal, whitening and pca on at most N chunks of the corpus [default: 4096].")

@@ -61,6 +61,8 @@ _OWN_WORDS = {
 }
 DEFAULT_METHOD = "echo"
 DEFAULT_TAU = 2.0
+PCA_POWER = 0.3
+"""The power of `pca` for encoders, as measured (docs/filters.md)."""
 
 _OF_PRESET = ("template", "pooling", "attention", "layer", "instruction")
 
@@ -270,6 +272,11 @@ def default_filter(files: ModelFiles, spec: EncoderSpec) -> FilterSpec:
     return FilterSpec(tau=DEFAULT_TAU, offset=kept.offset)
 
 
+def pca_power(files: ModelFiles, spec: EncoderSpec) -> float:
+    """The power of `pca` where none is named: `PCA_POWER` of an encoder, 0 of a decoder."""
+    return PCA_POWER if spec.method in OWN_MODULES or files.family == TOKEN_TABLE else 0.0
+
+
 def filter_spec(
     files: ModelFiles, encoder: EncoderSpec, named: FilterSpec | None = None, stored: FilterSpec | None = None
 ) -> FilterSpec:
@@ -286,9 +293,9 @@ def filter_spec(
         return base
     if "name" in named.given and named.name != base.name:
         offset = default.offset if named.name == "embedfilter" else None
-        base = FilterSpec(
-            named.name, tau=None if named.name == "none" or named.name.startswith(HEAD) else DEFAULT_TAU, offset=offset
-        )
+        tau = None if named.name == "none" or named.name.startswith(HEAD) else DEFAULT_TAU
+        power = pca_power(files, encoder) if named.name == "pca" else 0.0
+        base = FilterSpec(named.name, tau=tau, offset=offset, power=power)
     if not {"tau", "dim"} & named.given:
         return named.over(base)
     width_free = dataclasses.replace(base, tau=None, dim=None, offset=None)

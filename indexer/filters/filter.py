@@ -340,18 +340,18 @@ def _of_effect(size: Callable[[NDArray[np.float64]], NDArray[np.float64]]) -> Ma
     return make
 
 
-def _of_components(*, scaled: bool) -> Maker:
+def _of_components(power: float | None = None) -> Maker:
     """A filter that takes the mean of the corpus away and keeps its first principal components U, (e - mean) U.
 
-    Whitening (BERT-whitening) scales each to variance 1; PCA leaves it the variance that it has.
+    Each is divided by its standard deviation to a power, that of the spec or a fixed one. With 0 it keeps the variance
+    that it has (PCA), with 1 its variance is 1 (BERT-whitening); between them: arXiv 2603.19339.
     """
 
     def make(spec: FilterSpec, source: HeadOwner, sample: FilterSample) -> Filter:
         width = spec.width(source.hidden)
         mean, components = sample.components(width, spec.name)
-        matrix = components.directions[:, :width]
-        if scaled:
-            matrix = matrix / components.values[:width]
+        scales = components.values[:width] ** (spec.power if power is None else power)
+        matrix = components.directions[:, :width] / scales
         return Filter(matrix.astype(np.float32), shift=(mean @ matrix).astype(np.float32))
 
     return make
@@ -368,7 +368,7 @@ MAKERS: dict[str, Maker] = {
     "bulk": _of_spectrum(lambda hidden, width, spec: edge_columns(hidden, width)),
     "optimal": _of_effect(lambda effect: effect),
     "optimal-abs": _of_effect(np.abs),
-    "whitening": _of_components(scaled=True),
-    "pca": _of_components(scaled=False),
+    "whitening": _of_components(1.0),
+    "pca": _of_components(),
 }
 """Every name of `FILTERS` but `none`, and how it is made."""

@@ -25,7 +25,7 @@ from ragidx.retriever.keywords import BuildKeywords, VectorFileKeywords
 if TYPE_CHECKING:
     from ragidx.pipelines.experiments.trials.questions import QuestionFile
 
-_OF_QUERIES = {*QUERY_OPTIONS, *FILTER_OPTIONS} - {"filter_sample", "filter_topk", "center"}
+_OF_QUERIES = {*QUERY_OPTIONS, *FILTER_OPTIONS} - {"filter_sample", "filter_topk", "filter_power", "center"}
 _OF_EVERY = {"index", "as_json", "quiet", "model", "offline", "config"}
 _OF_VECTORS = {*STORE_OPTIONS, *_OF_QUERIES, *_OF_EVERY, *VectorFileKeywords.__annotations__}
 

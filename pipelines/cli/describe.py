@@ -88,7 +88,8 @@ def filter_(spec: FilterSpec, dim: int) -> str:
     tau = f", tau {spec.tau:g}" if spec.tau is not None else ""
     kept = filter_kind(spec.name).keeps if spec.offset is None else f"from direction {spec.offset} on"
     seed = f" (seed {spec.seed})" if "seed" in filter_kind(spec.name).fields else ""
-    return f"{name}, {console.plural(dim, 'dimension')}{tau}, {kept}{seed}{more}"
+    power = f", each divided by its deviation to the power {spec.power:g}" if spec.power else ""
+    return f"{name}, {console.plural(dim, 'dimension')}{tau}, {kept}{power}{seed}{more}"
 
 
 def chunks(spec: ChunkSpec) -> str:

@@ -66,7 +66,7 @@ def command(sources: tuple[str, ...], as_json: bool, out: Path | None, cache: st
         "tau": " [default: 1, 2, 4, 8, 16]",
     },
 )
-@keyword_options(FilterKeywords, only=["filter_seed", "filter_sample", "filter_topk"])
+@keyword_options(FilterKeywords, only=["filter_seed", "filter_sample", "filter_topk", "filter_power"])
 @keyword_options(
     Questions,
     only=["queries", "qrels", "vectors"],

@@ -57,7 +57,7 @@ encoder_options = keyword_options(ModelKeywords, EncoderOptions, but=["instructi
 rest_of_encoder_options = keyword_options(EncoderOptions, but=Grid.__annotations__)
 """Those of `encoder_options` of which an evaluation takes one value."""
 
-filter_options = keyword_options(FilterKeywords, but=["filter_topk", "filter_sample"])
+filter_options = keyword_options(FilterKeywords, but=["filter_topk", "filter_power", "filter_sample"])
 """Those of filters that are fitted on no corpus."""
 
 vector_options = keyword_options(UpgradeKeywords, but=["filter_sample"], notes=SEVERAL_DEVICES)

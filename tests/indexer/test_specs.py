@@ -225,7 +225,7 @@ def test_a_moved_model_with_the_same_weights_is_no_difference() -> None:
         (
             lambda: FilterSpec.from_json({"tao": 1}, where="manifest"),
             "manifest: FilterSpec has no field 'tao'\n"
-            "  hint: known: name, tau, dim, offset, seed, sample, topk, center, adapted",
+            "  hint: known: name, tau, dim, offset, seed, sample, topk, power, center, adapted",
         ),
         (lambda: FilterSpec.from_json({"dim": "x"}), "FilterSpec.dim is 'x', not int or NoneType"),
         (lambda: FilterSpec.from_json([1]), "FilterSpec is not an object: [1]"),

@@ -35,7 +35,7 @@ ENCODER_AXES = (
     *("model", "method", "template", "pooling", "attention", "layer", "copies"),
     *("max_length", "compute_matched", "instruction", "questions"),
 )
-FILTER_FIELDS = ("filter_seed", "filter_sample", "filter_topk")
+FILTER_FIELDS = ("filter_seed", "filter_sample", "filter_topk", "filter_power")
 """Options of all filters that have them."""
 
 _WORDS: Mapping[str, Iterable[str]] = {
@@ -67,7 +67,7 @@ class Axes:
         centers: whether means are taken off; None: as a build does.
         widths: the widths of each filter; none: the one that a build takes.
         searches: the searches of each width.
-        fields: options of all filters that have them: seed, sample, topk.
+        fields: options of all filters that have them: seed, sample, topk, power.
         options: options of all encoders and of the corpus.
         costs: whether time and disk are measured: then by default every filter that suits the model has several widths,
             beside the full one.

@@ -93,8 +93,8 @@ def evaluate(
         out: a folder for results.csv, per_query.parquet, runs and a picture.
         on_progress: called when a stage begins.
         on_build: called while a corpus is encoded.
-        options: options of the encoder and the corpus, as of `build`; filter_seed, filter_sample and filter_topk of
-            filters.
+        options: options of the encoder and the corpus, as of `build`; filter_seed, filter_sample, filter_topk and
+            filter_power of filters.
 
     Returns:
         Rows for each data set.

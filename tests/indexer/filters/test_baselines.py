@@ -252,6 +252,15 @@ def test_a_seed_alone_belongs_to_no_filter() -> None:
             "`filter.topk`: topk=0 counts no token\n  hint: give 1 or more",
         ),
         (
+            {"name": "pca", "power": 1.5},
+            "`filter.power`: power=1.5 is out of range\n  hint: give 0, plain PCA, to 1, whitening",
+        ),
+        (
+            {"name": "whitening", "power": 0.5},
+            "`filter.power`: filter 'whitening' has no power\n"
+            "  hint: remove `filter.power`, or take a filter that has one: pca",
+        ),
+        (
             {"name": "whitning"},
             "unknown filter 'whitning'; did you mean 'whitening'?\n  hint: known: bulk, dominant, embedfilter, "
             "head:FILE, none, optimal, optimal-abs, pca, random, random-directions, secondary, truncation, whitening",

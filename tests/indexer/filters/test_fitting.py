@@ -98,8 +98,8 @@ def test_the_lowest_lots_come_first(names: list[str], seed: int, n: int) -> None
 # what is learnt
 
 
-def _fitted(name: str, rows: np.ndarray, width: int) -> Filter:
-    return MAKERS[name](FilterSpec(name, dim=width), SimpleNamespace(hidden=rows.shape[1]), FilterSample(rows))
+def _fitted(name: str, rows: np.ndarray, width: int, **more: float) -> Filter:
+    return MAKERS[name](FilterSpec(name, dim=width, **more), SimpleNamespace(hidden=rows.shape[1]), FilterSample(rows))
 
 
 @settings(max_examples=40, deadline=None)
@@ -142,6 +142,28 @@ def test_pca_keeps_the_most_variance_that_so_many_directions_can(hidden: int, da
 
     singular = np.linalg.svd(rows.astype("f8") - rows.mean(axis=0, dtype="f8"), compute_uv=False)
     np.testing.assert_allclose(np.square(kept, dtype="f8").sum(axis=0), np.square(singular[:width]), rtol=1e-3)
+
+
+@settings(max_examples=20, deadline=None)
+@given(power=st.floats(0, 1), seed=st.integers(0, 2**31))
+def test_a_power_of_pca_leaves_each_component_its_deviation_to_what_is_left_of_1(power: float, seed: int) -> None:
+    draw = np.random.default_rng(seed)
+    rows = (draw.standard_normal((100, 6)) @ np.diag(draw.uniform(0.1, 4, 6)) - 2).astype("f4")
+    plain = _fitted("pca", rows, 4)(rows).std(axis=0)
+
+    made = _fitted("pca", rows, 4, power=power)
+
+    np.testing.assert_allclose(made(rows).std(axis=0), plain ** (1 - power), rtol=1e-3)
+    np.testing.assert_allclose(made.narrowed(2)(rows), _fitted("pca", rows, 2, power=power)(rows), atol=1e-4)
+
+
+def test_the_powers_0_and_1_are_pca_and_whitening() -> None:
+    rows = np.array([[2, 0], [-2, 0], [0, 1], [0, -1]], "f4")  # deviations: the roots of 2 and 1/2
+
+    half = _fitted("pca", rows, 2, power=0.5)
+
+    np.testing.assert_allclose(np.abs(half(rows[[0, 2]])), [[2 * 2**-0.25, 0], [0, 2**0.25]], atol=1e-6)
+    assert _fitted("pca", rows, 2, power=1).to_bytes() == _fitted("whitening", rows, 2).to_bytes()
 
 
 @pytest.mark.parametrize("name", ["whitening", "pca"])

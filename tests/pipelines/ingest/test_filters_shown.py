@@ -40,6 +40,11 @@ pytestmark = pytest.mark.slow
             "whitening, 4 dimensions, principal components of the corpus, each scaled to variance 1 (seed 0), fitted on"
             " 5 chunks of the corpus",
         ),
+        (
+            "--filter pca --dim 4 --filter-power 0.5",
+            "pca, 4 dimensions, principal components of the corpus, each divided by its deviation to the power 0.5"
+            " (seed 0), fitted on 6 chunks of the corpus",
+        ),
         ("--dim 1", "EmbedFilter, 1 dimension, the middle of the spectrum"),
         ("--filter none", "none: 32 raw coordinates"),
     ],

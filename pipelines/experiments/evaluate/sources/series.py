@@ -15,7 +15,7 @@ from typing import Any
 from ragidx.corpora.errors import ModelError, SpecError
 from ragidx.indexer.ann.prefixes import shortened
 from ragidx.indexer.arrays import Doubles, Floats
-from ragidx.indexer.encoders.methods import OWN_MODULES, default_filter
+from ragidx.indexer.encoders.methods import OWN_MODULES, default_filter, pca_power
 from ragidx.indexer.filters.filter import Filter, make_filter
 from ragidx.indexer.filters.heads import load_head
 from ragidx.indexer.model_files import expanded
@@ -127,7 +127,7 @@ def series_of(
         source: the source that is swept, such as an index.
         names: names of the filters; None: those that suit the model.
         widths: the widths that are wanted.
-        fields: options of the filters: offset, seed, sample, topk; each goes to those that have it.
+        fields: options of the filters: offset, seed, sample, topk, power; each goes to those that have it.
         center: whether the filters take the means of documents and questions off.
 
     Raises:
@@ -221,6 +221,8 @@ def _series(
     own = {field: value for field, value in fields.items() if field in has and value is not None}
     if name == "embedfilter" and "offset" not in own:
         own["offset"] = default_filter(source.files, source.encoder.spec).offset
+    if name == "pca" and source.spec.encoder is not None:
+        own.setdefault("power", pca_power(source.files, source.spec.encoder))
     widest = source.hidden - (own.get("offset") or 0)
     if name.startswith(HEAD):
         head = load_head(file := expanded(name.removeprefix(HEAD)))
