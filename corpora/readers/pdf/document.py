@@ -33,7 +33,6 @@ _DEEPEST = 1_000  # levels of the outline
 _HALVES = re.compile("[\ud800-\udfff]")
 _NUMBERING = re.compile(r"(?:(?:\d+|[A-Z])(?:\.\d+)*\.?|[IVXLC]+\.)\s+")
 _MARKUP = re.compile(r" {0,3}(?:#{1,6}(?=\s|$)|=+\s*$|-+\s*$|```|~~~)")
-_NO_TITLE = re.compile(r"untitled|microsoft (?:word|powerpoint|excel) - |\S+\.(?:doc|docx|pdf|dvi|tex|indd|qxd)$", re.I)
 
 
 def convert(path: Path, ending: str, limits: Limits) -> Converted:
@@ -57,7 +56,7 @@ def convert(path: Path, ending: str, limits: Limits) -> Converted:
         text=text,
         places=places,
         markdown=headings,
-        about=about_of("" if _NO_TITLE.match(title) else title, author, (), usual),
+        about=about_of(title, author, (), usual),
         skips=((f"#page={_spans(damaged)}", "damaged pages"),) if damaged else (),
         left=left,
     )

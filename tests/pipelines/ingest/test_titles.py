@@ -65,7 +65,7 @@ def test_an_index_that_was_built_without_goes_on_without_until_it_is_rebuilt(tmp
     assert ragidx.build(corpus, tmp_path / "index").report.n_encoded == 0
     Index(tmp_path / "index").add(Document("p", TEXT, {"title": "Piers"}))
     assert not has_titles()
-    with pytest.raises(ragidx.SpecError, match="`chunks.titles` is off in the index, on now"):
+    with pytest.raises(ragidx.SpecError, match=r"`chunks.titles` is off in the index, on now"):
         ragidx.build(corpus, tmp_path / "index", chunks=ChunkSpec(titles=True))
     ragidx.build(corpus, tmp_path / "index", rebuild=True)
     assert has_titles()

@@ -26,7 +26,8 @@ def corpus(tmp_path: Path) -> Path:
     texts = [f"A {one} lives in the old wood, and it sleeps by day." for one in ("bee", "owl", "fox", "elk")]
     records = [{"id": f"r{n}", "title": f"Of wood {n}", "text": text} for n, text in enumerate(texts)]
     (folder / "records.jsonl").write_text("\n".join(map(json.dumps, records)))
-    (folder / "guide.md").write_text("# Mills\n\nA mill stands here, and the miller sleeps.\n\n## Water\n\nIt turns a wheel.\n")
+    guide = "# Mills\n\nA mill stands here, and the miller sleeps.\n\n## Water\n\nIt turns a wheel.\n"
+    (folder / "guide.md").write_text(guide)
     return folder
 
 
