@@ -32,6 +32,7 @@ class FieldSettings(NamedTuple):
     metadata: str | None = None  # the only fields that become metadata
     encoding: str | None = None  # of any file of text: a codec's name
     html: str | None = None  # what of pages is read: "main" or "whole"
+    ocr: str | None = None  # what reads scanned pages and pictures: "auto", or languages of tesseract
 
 
 OTHERS = FieldSettings._fields[3:]
@@ -48,7 +49,8 @@ _MOST = 1_000  # settings of one kind
 def settings_of(options: ReadOptions, name: str) -> FieldSettings:
     """What was said of a file."""
     given = (options.text_field, options.id_field, options.records, *map(options.fields.get, OTHERS))
-    return FieldSettings(*(setting_for(settings, name) for settings in given))
+    found = FieldSettings(*(setting_for(settings, name) for settings in given))
+    return found._replace(ocr=None) if found.ocr == "off" else found
 
 
 def setting_for(given: str | Sequence[str] | None, name: str) -> str | None:
@@ -137,7 +139,7 @@ def _with_codec(setting: str) -> str:
 
 _NO_TEXT = frozenset({"base64_codec", "bz2_codec", "hex_codec", "quopri_codec", "rot_13", "uu_codec", "zlib_codec"})
 
-_VALUES = {"encoding": "NAME", "html": "PART"}
+_VALUES = {"encoding": "NAME", "html": "PART", "ocr": "off|auto|LANG+LANG"}
 """What is said where it is no field."""
 
 _EXAMPLES = {
@@ -150,6 +152,7 @@ _EXAMPLES = {
     "metadata": "opened+city, or 'data/*.csv=opened+city'",
     "encoding": "cp1250, or 'notes/*.txt=cp1250'",
     "html": "whole, or 'intranet/*.html=whole'",
+    "ocr": "auto, or 'letters/*.pdf=deu+eng'",
 }
 
 

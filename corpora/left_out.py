@@ -24,6 +24,9 @@ RULE: Final = "by rule"
 UNKNOWN: Final = "not known"
 """Readers of other packages may have left something out, and have not said so."""
 
+UNKNOWN_SCRIPT: Final = "scanned pages, script not known"
+"""Pages of which an engine of text recognition makes letters of another script."""
+
 _KINDS: Final = {
     LOST: """
         attached files, attachments of unknown kinds, damaged parts, embedded objects, encrypted parts,
@@ -33,7 +36,7 @@ _KINDS: Final = {
     GUESS: """
         columns of numbers and text, formulas without a value, front matter that is no YAML, guessed encodings,
         guessed separators, hidden sheets, hidden slides, labels of unknown forms, lines above a table,
-        pages without structure, ragged rows, unclosed quotes
+        pages read by OCR, pages without structure, ragged rows, unclosed quotes
     """,
     RULE: """
         addresses of links, alternatives of mails, authors of comments, caches of data, choices of forms,
@@ -49,7 +52,7 @@ _KINDS: Final = {
 }
 KINDS: Final[Mapping[str, str]] = {
     kind: of for of, kinds in _KINDS.items() for kind in " ".join(kinds.split()).split(", ")
-}
+} | {UNKNOWN_SCRIPT: LOST}
 """The class of each kind. A kind that a reader of another package makes up is lost."""
 
 _PLACES = 5

@@ -35,6 +35,8 @@ class Limits:
     archive_ratio: int = 100  # unpacked / packed; checked from `RATIO_FROM_BYTES` on
     mail_bytes: int = 64 * MIB  # one message
     office_text_bytes: int = 64 * MIB  # Markdown from the converter
+    ocr_pages: int = 2_000  # of a file, read by text recognition; more are left out
+    picture_pixels: int = 100_000_000  # of a picture, by its header
     worker_memory_bytes: int = 2 * GIB  # address space of a process that reads files
     pdf_worker_memory_bytes: int = GIB  # the same where it reads a PDF, in which a form may draw itself
     worker_cpu_s: float = 120.0  # its CPU time from one document to the next, and 1 s more for each MiB of the file
@@ -49,7 +51,7 @@ class ReadOptions:
         id_field: the field that is the id; None: the first of `readers.fields.ID_FIELDS`, else the record's number.
         limits: bounds on files.
         records: where the records of a JSON file are, as a path.
-        fields: further settings by name: title, speaker, context, metadata and encoding, as
+        fields: further settings by name: title, speaker, context, metadata, encoding, html and ocr, as
             `field_settings.FieldSettings`.
     """
 

@@ -63,6 +63,12 @@ def plain(metadata: Mapping[str, Scalar]) -> dict[str, bool | int | float | str 
 FILE_FIELDS = ("file.path", "file.name", "file.ext", "file.folder", "file.size", "file.modified")
 """What conditions can ask of every document's file. A field of a document that has such a name is `metadata.<name>`."""
 
+OCR_FIELDS = ("file.ocr", "file.ocr_confidence")
+"""The number of pages that were read by text recognition, and its mean confidence; of other files neither."""
+
+OF_FILE = (*FILE_FIELDS, *OCR_FIELDS)
+"""All names of fields of a file."""
+
 
 class Place(NamedTuple):
     """Where in its file the text of a document is, from `offset` on; None: as before it.

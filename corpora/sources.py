@@ -36,6 +36,8 @@ _ITS_SETTINGS = "settings of ragidx"
 
 EMPTY = "empty file"
 
+PICTURE, NO_PICTURE_TEXT = "picture, not read without `ocr`", "picture without text"
+
 BY_RULE = frozenset(
     {
         AN_INDEX,
@@ -52,6 +54,7 @@ BY_RULE = frozenset(
         "minified code",
         "generated code",
         "encoded data alone",
+        NO_PICTURE_TEXT,
     }
 )
 """Reasons that are the user's choice, not a fault, or that there is nothing: no text that should be read is lost."""

@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from ragidx.corpora.errors import QueryError, unknown_name
-from ragidx.corpora.records import FILE_FIELDS, Chunk, Document, Scalar, known_form, with_nfc
+from ragidx.corpora.records import OF_FILE, Chunk, Document, Scalar, known_form, with_nfc
 from ragidx.corpora.whole_documents import document_from, joined
 from ragidx.indexer.store import Store
 from ragidx.indexer.store.rows import Row
@@ -82,7 +82,7 @@ def document_of(rows: Sequence[Row]) -> Document:
     else:
         gaps = next((row.gaps for row in rows if row.gaps), None)
         text = joined(first.doc_id, ((row.start, row.text) for row in ordered), gaps)
-    of_file = FILE_FIELDS if first.owner else ()  # else a program gave fields of these names
+    of_file = OF_FILE if first.owner else ()  # else a program gave fields of these names
     metadata = {name: value for name, value in first.metadata.items() if name not in of_file}
     return Document(first.doc_id, text, metadata, line=first.line)
 

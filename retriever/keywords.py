@@ -184,6 +184,14 @@ class FieldKeywords(TypedDict, total=False):
         ),
     ]
     html: Annotated[Sequence[str] | None, _file("[GLOB=]P", "What of HTML is read, main or whole [default: main].")]
+    ocr: Annotated[
+        Sequence[str] | None,
+        _file(
+            "[GLOB=]E",
+            "What reads scanned pages and pictures: off, auto (Latin and Chinese; needs the extra `ocr`), or languages "
+            "of tesseract, such as deu+eng [default: off].",
+        ),
+    ]
 
 
 class UpgradeKeywords(ModelKeywords, EncoderOptions, RunOptions, total=False):
@@ -273,7 +281,7 @@ class ReadKeywords(RunOptions, CorpusKeywords, total=False):
         Mapping[str, str | Sequence[str]] | None,
         _file(
             None,
-            "More that is said like `text_field`, by name: title, speaker, context, metadata, encoding, html.",
+            "More that is said like `text_field`, by name: title, speaker, context, metadata, encoding, html, ocr.",
             parts=FieldKeywords,
         ),
     ]

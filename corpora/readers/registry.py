@@ -27,11 +27,15 @@ from ragidx.corpora.readers.fields import NO_TEXT
 from ragidx.corpora.readers.layouts import Layouts
 from ragidx.corpora.readers.mail_lines import HEAD_BYTES, mail_ending
 from ragidx.corpora.readers.office.converter import ENDINGS as OFFICE_ENDINGS
+from ragidx.corpora.readers.office.converter import PICTURES, SCANS
 from ragidx.corpora.readers.source_file import SourceFile
-from ragidx.corpora.records import FILE_FIELDS, Document, OnSkip, Scalar, Skip
+from ragidx.corpora.records import OF_FILE, Document, OnSkip, Scalar, Skip
 from ragidx.corpora.sources import EMPTY, Source, sources
 
 Reader: TypeAlias = Callable[[SourceFile], Iterator[Document]]
+
+OnRead: TypeAlias = Callable[..., None]
+"""Called with bytes, and perhaps pages."""
 
 ENTRY_POINTS = "ragidx.readers"
 
@@ -134,6 +138,8 @@ def member_documents(
             options=outer.options,
             on_skip=outer.on_skip,
             layouts=outer.layouts,
+            tesseract=outer.tesseract,
+            on_page=lambda share: outer.on_page(0.0),
             member=stream,
             depth=outer.depth + 1,
         )
@@ -145,20 +151,36 @@ def said_of_fields(source: Source, options: ReadOptions) -> str:
     file = _unread(source, options)
     place = READERS.get(file.ending, _UNKNOWN)
     if place.startswith("records."):
-        return str(tuple(file.fields)) if any(file.fields) else ""
+        own = file.fields._replace(ocr=None)
+        return str(tuple(own)) if any(own) else ""
     if place in ("html_page:read_html", "packed.epub:read_epub"):
         return " ".join(filter(None, (file.fields.html, file.fields.encoding)))
-    said = (options.text_field, options.id_field, options.records, *options.fields.items())
+    others = (item for item in options.fields.items() if item[0] != "ocr")
+    said = (options.text_field, options.id_field, options.records, *others)
     may_hold = place.startswith(_PACKED) or place in _MAY_BE_MAIL  # a mail has attachments
     return str(said) if may_hold and any(said) else file.fields.encoding or ""
 
 
-def read_file(file: SourceFile, on_read: Callable[[int], None] = lambda n_bytes: None) -> Iterator[Document]:
+def said_of_scans(source: Source, options: ReadOptions) -> str:
+    """What the user says of how the scanned pages of a file are read, or of any that it holds."""
+    return str(options.fields.get("ocr") if is_packed(source) else _unread(source, options).fields.ocr)
+
+
+def read_file(file: SourceFile, on_read: OnRead = lambda n_bytes, n_pages=0: None) -> Iterator[Document]:
     """The Documents of one file. Its faults are reported, never raised.
 
-    `on_read` is called with the bytes that were read since its last call, in all the size of the file.
+    `on_read` is called with the bytes that were read since its last call, in all the size of the file, and after each
+    page that text recognition has read with 1.
     """
     n_read, size = 0, file.source.n_bytes
+
+    def on_page(share: float) -> None:
+        nonlocal n_read
+        more = max(0, int(share * size) - n_read)
+        n_read += more
+        on_read(more, 1)
+
+    file.on_page = on_page
     for document in _read(file):
         more = min(file.position, size) - n_read
         if more > 0:
@@ -172,6 +194,12 @@ def is_plain(source: Source) -> bool:
     """Whether a file is text that this package reads line by line: its parser can neither crash nor grow."""
     file = _unread(source, _DEFAULTS)
     return file.packing is None and (file.ending in _added_readers() or _unread_place(file) in _PLAIN)
+
+
+def may_be_scanned(source: Source, options: ReadOptions) -> bool:
+    """Whether text recognition may read pages of a file."""
+    file = _unread(source, options)
+    return file.fields.ocr is not None and (file.ending in SCANS or is_packed(source))
 
 
 def is_streamed(source: Source) -> bool:
@@ -197,10 +225,12 @@ def is_named_packed(name: str) -> bool:
     return READERS.get(_unread(Source(None, name, 0), _DEFAULTS).ending, "").startswith(_PACKED)
 
 
-def is_known(name: str) -> bool:
-    """Whether files of this name have a reader."""
-    ending = _unread(Source(None, name, 0), _DEFAULTS).ending
-    return ending in READERS or ending in _added_readers()
+def is_known(name: str, options: ReadOptions) -> bool:
+    """Whether files of this name have a reader, pictures where they are to be read."""
+    file = _unread(Source(None, name, 0), options)
+    return file.ending in _added_readers() or (
+        file.ending in READERS and not (file.ending in PICTURES and file.fields.ocr is None)
+    )
 
 
 def _unread(source: Source, options: ReadOptions) -> SourceFile:
@@ -229,7 +259,7 @@ def _read(file: SourceFile) -> Iterator[Document]:
             if n_runs and not document.text.strip():
                 file.skip("encoded data alone", document.id.removeprefix(source.name))
                 continue
-            yield document if document.file else _with_file(document, fields)
+            yield document if document.file else _with_file(document, {**fields, **file.read_by_ocr})
     except UnreadableError as fault:
         check_machine(fault, source.name)  # the documents of a skipped file leave the index
         if str(fault) != NO_TEXT or not file.left.is_loss:  # that counts, and may be accepted
@@ -252,8 +282,8 @@ def _read(file: SourceFile) -> Iterator[Document]:
 def _with_file(document: Document, fields: Mapping[str, Scalar]) -> Document:
     """The document with the fields of its file; its own of these names are renamed."""
     metadata = document.metadata
-    if not metadata.keys().isdisjoint(FILE_FIELDS):
-        metadata = {f"metadata.{name}" if name in FILE_FIELDS else name: value for name, value in metadata.items()}
+    if not metadata.keys().isdisjoint(OF_FILE):
+        metadata = {f"metadata.{name}" if name in OF_FILE else name: value for name, value in metadata.items()}
     return dataclasses.replace(document, metadata=metadata, file=fields)
 
 

@@ -14,7 +14,7 @@ import os
 import stat
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -47,6 +47,8 @@ class SourceFile:
         member: the bytes of a file inside another, an archive or a mail; they can be read once.
         depth: how many files it is inside of.
         layouts: how the records of the corpus's files become documents.
+        tesseract: what runs it, where this process may not; None: this process.
+        on_page: called after each page of the file that is read by text recognition, with the share that is done.
     """
 
     source: Source
@@ -55,10 +57,13 @@ class SourceFile:
     member: io.BufferedReader[Any] | None = None
     depth: int = 0
     layouts: Layouts = field(default_factory=Layouts)
+    tesseract: Callable[[bytes, str], str] | None = None
+    on_page: Callable[[float], None] = lambda share: None
     ending: str = field(init=False)  # lower case, below .gz and the like; "" if there is none
     packing: str | None = field(init=False)
     fields: FieldSettings = field(init=False)  # what the user says of them
     left: Tally = field(init=False, default_factory=Tally)  # out of its documents
+    read_by_ocr: Mapping[str, Scalar] = field(init=False, default_factory=dict)  # `OCR_FIELDS`
     _open: IO[bytes] | None = field(init=False, default=None)
 
     def __post_init__(self) -> None:

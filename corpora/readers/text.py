@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING
 
 from ragidx.corpora.headings import first_heading
 from ragidx.corpora.limits import UnreadableError, read_all
@@ -18,9 +19,12 @@ from ragidx.corpora.readers.decoding import is_text
 from ragidx.corpora.readers.encoded import is_not_written
 from ragidx.corpora.readers.fields import check_text, from_text, from_value, metadata_of
 from ragidx.corpora.readers.front_matter import front_matter
-from ragidx.corpora.readers.office.converter import convert, unread
+from ragidx.corpora.readers.office.converter import SCANS, convert, unread
 from ragidx.corpora.readers.source_file import SourceFile
 from ragidx.corpora.records import Document, Scalar
+
+if TYPE_CHECKING:
+    from ragidx.corpora.readers.ocr.pages import Scans
 
 _TOP_CHARS = 1 << 16  # field lists are looked for here
 _SNIFFED_BYTES = 1 << 13
@@ -74,8 +78,10 @@ def read_rst(file: SourceFile) -> Iterator[Document]:
 
 def read_office(file: SourceFile) -> Iterator[Document]:
     """A PDF or office file."""
+    scans = scans_of(file)
     with file.path() as path:
-        found = convert(path, file.ending, file.limits)
+        found = convert(path, file.ending, file.limits, scans)
+    file.read_by_ocr = {} if scans is None else scans.fields
     for where, reason in found.skips:
         file.skip(reason, where)
     file.left.take(found.left)
@@ -87,6 +93,16 @@ def read_office(file: SourceFile) -> Iterator[Document]:
     fields = {**said, "title": heading or title, "author": author}
     metadata = metadata_of(fields, lambda _, value: from_value(value or None), file.skip)
     yield Document(file.doc_id(), found.text, metadata, found.markdown, places=found.places)
+
+
+def scans_of(file: SourceFile) -> Scans | None:
+    """What reads the scanned pages of a file; None: they are not read."""
+    if file.fields.ocr is None or file.ending not in SCANS:
+        return None
+    from ragidx.corpora.readers.ocr.engines import tesseract
+    from ragidx.corpora.readers.ocr.pages import Scans
+
+    return Scans(file.fields.ocr, file.limits, file.tesseract or tesseract, file.on_page)
 
 
 def _document(

@@ -11,14 +11,14 @@ import dataclasses
 import json
 from collections.abc import Iterable, Mapping, Sequence
 
-from ragidx.corpora.records import FILE_FIELDS, Scalar, plain
+from ragidx.corpora.records import OF_FILE, Scalar, plain
 from ragidx.indexer.store.rows import Row, Schema, kind_of, widen
 
 MAX_FIELDS = 1_000
 SHARED = "more_fields"
 SHARED_CHARS = 10_000  # of its JSON text; what is beyond is dropped
 
-_FREE = frozenset([*FILE_FIELDS, SHARED])  # beside those that are counted
+_FREE = frozenset([*OF_FILE, SHARED])  # beside those that are counted
 _COUNTED = 100_000  # different names that are counted, so that a hostile corpus takes no memory
 
 

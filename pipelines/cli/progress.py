@@ -139,6 +139,8 @@ def _rates(progress: Progress) -> str:
     if progress.deriving:
         return f"{progress.n_derived:,} of {console.plural(progress.n_rows, 'row')}"
     done = console.plural(progress.n_chunks, "chunk")
+    if progress.n_pages:
+        done = f"{console.plural(progress.n_pages, 'page')} by OCR, {done}"
     if progress.fitting:
         if not progress.n_sample:
             return "drawing a sample"

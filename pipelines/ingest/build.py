@@ -25,7 +25,7 @@ from ragidx.corpora.errors import SpecError
 from ragidx.corpora.language import LANGUAGE, check_language
 from ragidx.corpora.left_out import Left, left_json, sum_left
 from ragidx.corpora.records import Skip
-from ragidx.corpora.sources import BY_RULE
+from ragidx.corpora.sources import BY_RULE, NO_PICTURE_TEXT
 from ragidx.corpora.spec import Json
 from ragidx.indexer.digests import as_digests, digest
 from ragidx.indexer.store import Store
@@ -221,7 +221,8 @@ def changes_of(
 
     def skip(skip: Skip | Left) -> None:
         ledger.skip(skip)
-        if isinstance(skip, Left) or skip.reason not in BY_RULE:  # hidden members of archives count when they are read
+        counts = isinstance(skip, Left) or skip.reason not in BY_RULE or skip.reason == NO_PICTURE_TEXT
+        if counts:  # hidden members of archives count when they are read
             seen.skipped(skip)
 
     deleted = deleted_ids(writer.blobs.get(DELETED_FILE))

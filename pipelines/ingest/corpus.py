@@ -24,6 +24,7 @@ from ragidx.corpora.errors import CorpusError, IndexFormatError, SpecError
 from ragidx.corpora.language import LANGUAGE
 from ragidx.corpora.limits import ReadOptions
 from ragidx.corpora.readers.layouts import Layouts
+from ragidx.corpora.readers.registry import OnRead
 from ragidx.corpora.records import Document, OnSkip, Skip
 from ragidx.corpora.sources import Source, sources
 from ragidx.corpora.spec import ChunkSpec
@@ -158,7 +159,7 @@ class Reading:
         self,
         cutter: Cutter | None,
         on_skip: OnSkip,
-        on_read: Callable[[int], None] = lambda n_bytes: None,
+        on_read: OnRead = lambda n_bytes, n_pages=0: None,
         known: NDArray[np.void] | None = None,
     ) -> Spread:
         """What reads them; the arguments are those of `Spread`."""
@@ -171,7 +172,7 @@ class Reading:
         return map(program_draft, stored_documents(self.index, on_skip, may_lose=self.options.allow_removal))
 
     def drafts(
-        self, cutter: Cutter | None, on_skip: OnSkip, on_read: Callable[[int], None] = lambda n_bytes: None
+        self, cutter: Cutter | None, on_skip: OnSkip, on_read: OnRead = lambda n_bytes, n_pages=0: None
     ) -> Iterator[Draft]:
         """All documents that an index is made of, streaming; the arguments are those of `Spread`."""
         if self.options.rebuild:

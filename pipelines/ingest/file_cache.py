@@ -21,7 +21,7 @@ import hashlib
 import json
 import re
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -30,11 +30,11 @@ import numpy as np
 
 import ragidx
 from ragidx.corpora.errors import RagidxError
-from ragidx.corpora.left_out import Left
+from ragidx.corpora.left_out import UNKNOWN_SCRIPT, Left
 from ragidx.corpora.limits import Limits, ReadOptions
-from ragidx.corpora.readers.registry import added_endings, said_of_fields
+from ragidx.corpora.readers.registry import added_endings, said_of_fields, said_of_scans
 from ragidx.corpora.records import OnSkip, Skip
-from ragidx.corpora.sources import Source
+from ragidx.corpora.sources import NO_PICTURE_TEXT, Source
 from ragidx.indexer import atomic
 from ragidx.indexer.digests import DIGEST_BYTES, Digests, DigestTable, digest
 from ragidx.indexer.store.files import FILE_CACHE
@@ -49,6 +49,8 @@ _SETTLED_NS = 2_000_000_000  # the coarsest clock of a file system that is in us
 _SPARE_RECORDS = 65_536
 _MOST_SKIPS = 100_000  # that are noted in a build; files with later ones are read again
 _SKIP_BYTES = 128 << 20  # of all that are noted, as JSON
+_SCANS = {"pages read by OCR", "pages without Unicode", "scanned pages", UNKNOWN_SCRIPT, NO_PICTURE_TEXT}
+_IN_VAIN = (*SPENT, UNKNOWN_SCRIPT, NO_PICTURE_TEXT)  # what was found out about a file without a document, at length
 _PASSING = (  # reasons that are not of the bytes of a file
     *("cannot be read", "cannot be converted", "needs the extra", "needs more than", "needs a Python"),
     *("a defect", "the reader"),
@@ -95,8 +97,10 @@ class SeenFiles:
         Files come one after another.
         """
         self._settle()
-        key = self._key(source)
-        if not (places := self._known(key)) and not self._was_given_up(key):
+        for key in self._keys(source):
+            if (places := self._known(key)) or self._was_given_up(key):
+                break
+        else:
             self._source, self._begun = source, time.time_ns()
             return None
         start, end = places.start, places.stop
@@ -111,8 +115,7 @@ class SeenFiles:
 
     def is_known(self, source: Source) -> bool:
         """Whether `passes` will pass over a file, unless a document read before its turn has one of its ids."""
-        key = self._key(source)
-        return bool(self._known(key)) or self._was_given_up(key)
+        return any(self._known(key) or self._was_given_up(key) for key in self._keys(source))
 
     def takes(self, key: bytes, doc_hash: bytes) -> bool:
         """Note a document of the file that is being read, by its digest; False: a file passed over has its id.
@@ -174,11 +177,12 @@ class SeenFiles:
         """The file that was read is through: note it, if it may be passed over the next time."""
         source, found, skips = self._source, self._read_here, self._skipped_here
         self._source, self._read_here, self._skipped_here = None, [], []
-        if source is None or source.status is None or not (key := self._key(source)):
+        is_scan = any(reason in _SCANS for _, reason, _ in skips)
+        if source is None or source.status is None or not (key := self._key(source, is_scan=is_scan)):
             return
         if max(source.status.st_mtime_ns, source.status.st_ctime_ns) < self._begun - _SETTLED_NS:
             self._new += b"".join(key + record for record in found)
-            if skips and (found or skips[-1][1].startswith(SPENT)):
+            if skips and (found or any(reason.startswith(_IN_VAIN) for _, reason, _ in skips)):
                 self._new_skips[key.hex()] = skips
 
     def _keep_skips(self, keys: Iterable[bytes]) -> None:
@@ -186,13 +190,21 @@ class SeenFiles:
         names = (key.hex() for key in keys)
         self._new_skips |= {name: self._old_skips[name] for name in names if name in self._old_skips}
 
-    def _key(self, source: Source) -> bytes:
-        """What a file is known by; empty: it is never known: standard input, a part, or read by what others wrote."""
+    def _keys(self, source: Source) -> Iterator[bytes]:
+        """What a file may be known by."""
+        return (self._key(source, is_scan=is_scan) for is_scan in (False, True))
+
+    def _key(self, source: Source, *, is_scan: bool) -> bytes:
+        """What a file is known by; empty: it is never known: standard input, a part, or read by what others wrote.
+
+        What is said of text recognition is part of it where the file has scanned pages.
+        """
         s = source.status
         if s is None or source.span is not None or source.name.lower().endswith(self._added):
             return b""
         times = f"{s.st_mtime_ns} {s.st_ctime_ns}"
         said = said_of_fields(source, self._options)  # other words, and the files that they are about are read again
+        said += f"\0{said_of_scans(source, self._options)}" if is_scan else ""
         return digest(f"{source.name}\0{s.st_size} {times} {s.st_ino} {s.st_dev} {source.beir}{said}")
 
     def _known(self, key: bytes) -> range:
@@ -203,9 +215,9 @@ class SeenFiles:
         return range(start, end) if start < end and self._same[start:end].all() else range(0)
 
     def _was_given_up(self, key: bytes) -> bool:
-        """Whether a file without a document took too long, and is not tried again."""
+        """Whether a file without a document took too long, or was read in vain, and is not tried again."""
         skips = () if self._retries or not key else self._old_skips.get(key.hex(), ())
-        return any(reason.startswith(SPENT) for _, reason, _ in skips) and self._place(key) < 0
+        return any(reason.startswith(_IN_VAIN) for _, reason, _ in skips) and self._place(key) < 0
 
     def _place(self, key: bytes) -> int:
         """The first record of a source, -1 where it has none."""

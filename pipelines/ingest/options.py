@@ -121,6 +121,10 @@ def build_options(door: str = "build", /, **given: Any) -> BuildOptions:
     for name in ("text_field", "id_field", "records"):
         members[name] = check_settings(members[name], name, glob=name == "records")
     members["fields"] = check_fields(members["fields"])
+    for setting in members["fields"].get("ocr", ()):
+        from ragidx.corpora.readers.ocr.engines import check_engine  # not where it is not asked for
+
+        check_engine(setting.rpartition("=")[2])
     if members["max_memory"] is not None:
         members["max_memory"] = memory_size(members["max_memory"])
     members["workers"] = check_workers(members["workers"])

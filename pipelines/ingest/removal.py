@@ -24,7 +24,7 @@ import pyarrow.compute as pc
 
 from ragidx.corpora.errors import CorpusError, IndexFormatError, SpecError, check_machine, printable
 from ragidx.corpora.readers.registry import is_named_packed
-from ragidx.corpora.sources import BY_RULE, beir_corpus
+from ragidx.corpora.sources import BY_RULE, PICTURE, beir_corpus
 from ragidx.corpora.spec import Json
 from ragidx.indexer.digests import Digests, as_digests, digest
 from ragidx.indexer.store import Store
@@ -36,7 +36,7 @@ from ragidx.indexer.writing import StoreWriter
 SHOWN = 10
 """Ids of removed and stale documents in a report."""
 
-READ_WHOLE = frozenset({"empty text", "holds no document"})
+READ_WHOLE = frozenset({"empty text", "holds no document", PICTURE})
 """Reasons for skipping a file that could be read: documents with its name are gone."""
 
 _GUARDED_FROM = 10  # documents of a folder: of fewer, a build may remove all

@@ -92,6 +92,7 @@ class Progress:
     doing: str = ""  # what takes its time beside: the model is loaded, or it is measured what is fastest
     n_bytes: int = 0  # of the corpus, read
     total_bytes: int = 0  # of the corpus; 0 where it is unknown (standard input)
+    n_pages: int = 0  # read by text recognition
     n_documents: int = 0
     has_new: bool = False  # whether a document is new or changed, so that there will be chunks
     n_cut: int = 0  # chunks of new and changed documents
@@ -135,9 +136,12 @@ class Progress:
         """Whether everything is encoded and stored, and the index of a large segment is being made."""
         return self.stage.startswith(DERIVING)
 
-    def add_bytes(self, count: int) -> None:
-        """Note that so many more of the corpus are read."""
+    def add_bytes(self, count: int, n_pages: int = 0) -> None:
+        """Note that so many more of the corpus are read, and pages by text recognition."""
         self.n_bytes += count
+        self.n_pages += n_pages
+        if n_pages:
+            self.tell()
 
     def end(self) -> None:
         """Note that all is done."""

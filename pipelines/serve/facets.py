@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ragidx.corpora.records import FILE_FIELDS
+from ragidx.corpora.records import OF_FILE
 from ragidx.retriever.contents import batches, values
 from ragidx.retriever.rows import Rows
 from ragidx.retriever.searcher import Searcher
@@ -23,7 +23,7 @@ FACETS, VALUES = 8, 12  # fields, and values of each, that are offered
 _ROWS = 200_000  # of larger indexes no values are counted
 _LEAST_SHARE = 0.05  # of the passages, that have a field which is offered
 _FIRST = ("file.source", "file.ext", "file.folder", "file.modified")  # with their commonest values, if there are more
-_OWN = {"chunk_id", "doc_id", "text", "heading", "start", "end", "line", "page", "vector", *FILE_FIELDS}
+_OWN = {"chunk_id", "doc_id", "text", "heading", "start", "end", "line", "page", "vector", *OF_FILE}
 _DATE = "^[0-9]{4}-[0-9]{2}"
 
 

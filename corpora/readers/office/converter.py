@@ -1,4 +1,4 @@
-"""PDF by pypdfium2, others by walks of their own: which module reads which ending.
+"""PDF by pypdfium2, pictures by text recognition, others by walks of their own: which module reads which ending.
 
     path, ending -> Converted
 
@@ -14,14 +14,21 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from ragidx.corpora.errors import check_machine, first_line, install
 from ragidx.corpora.left_out import Tally
 from ragidx.corpora.limits import NOT_ITS_FORMAT, Limits, UnreadableError, shown_bytes
 from ragidx.corpora.records import Place
 
+if TYPE_CHECKING:
+    from ragidx.corpora.readers.ocr.pages import Scans
+
 _MISSING = f"needs the extra 'docs': {install('docs')}"
+
+PICTURES = (".png", ".jpg", ".jpeg", ".tif", ".tiff", ".webp")
+SCANS = (".pdf", *PICTURES)
+"""Endings of files of which text recognition may read pages."""
 
 _MODULES = {
     ".pdf": "pdf.document",
@@ -30,6 +37,7 @@ _MODULES = {
     **dict.fromkeys((".docx", ".docm", ".dotx", ".dotm"), "office.docx"),
     **dict.fromkeys((".pptx", ".pptm", ".potx", ".potm", ".ppsx", ".ppsm"), "office.pptx"),
     **dict.fromkeys((".xlsx", ".xlsm", ".xltx", ".xltm"), "office.xlsx"),
+    **dict.fromkeys(PICTURES, "ocr.pictures"),
 }
 """The module by ending, imported when a file has the ending."""
 _NEEDS = {".pdf": "pypdfium2"}
@@ -86,8 +94,8 @@ class Converted:
     left: Tally = field(default_factory=Tally)
 
 
-def convert(path: Path, ending: str, limits: Limits) -> Converted:
-    """The text of a file.
+def convert(path: Path, ending: str, limits: Limits, scans: Scans | None = None) -> Converted:
+    """The text of a file; `scans`: what reads its scanned pages, if it may have some.
 
     Raises:
         UnreadableError: it is damaged or too large, or its library is not installed.
@@ -97,7 +105,8 @@ def convert(path: Path, ending: str, limits: Limits) -> Converted:
         raise UnreadableError(_MISSING)
     try:
         converter = importlib.import_module(f"ragidx.corpora.readers.{_MODULES[ending]}")
-        converted: Converted = converter.convert(path, ending, limits)
+        more = {"scans": scans} if ending in SCANS else {}
+        converted: Converted = converter.convert(path, ending, limits, **more)
     except (MemoryError, UnreadableError):
         raise
     except Exception as fault:  # the libraries raise anything

@@ -181,7 +181,8 @@ def _attachments(file: SourceFile, attached: list[tuple[str, bytes]], at: str) -
         if name in taken:
             name = f"{number}-{name}"
         taken.add(name)
-        if not is_known(name) and marked_encoding(data) is None and is_binary(data[:_SNIFFED_BYTES]):
+        whole = f"{file.source.name}{where}/{name}"
+        if not is_known(whole, file.options) and marked_encoding(data) is None and is_binary(data[:_SNIFFED_BYTES]):
             file.leave(_kind_of(name), 1, f"{where}/{name}")
             continue
         yield from member_documents(file, name, io.BufferedReader(io.BytesIO(data)), len(data), record=where)

@@ -13,7 +13,7 @@ import ctypes
 import re
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pypdfium2 as pdfium
 import pypdfium2.raw as pdfium_c
@@ -27,6 +27,9 @@ from ragidx.corpora.readers.pdf.tables import APART, page_lines, strokes
 from ragidx.corpora.readers.pdf.text import characters, is_unmapped, main_turn, pieces
 from ragidx.corpora.records import paged
 
+if TYPE_CHECKING:
+    from ragidx.corpora.readers.ocr.pages import Scans
+
 _SAID = ("Title", "Author", "Subject", "Keywords")
 _MOST_OUTLINE = 10_000
 _DEEPEST = 1_000  # levels of the outline
@@ -35,14 +38,14 @@ _NUMBERING = re.compile(r"(?:(?:\d+|[A-Z])(?:\.\d+)*\.?|[IVXLC]+\.)\s+")
 _MARKUP = re.compile(r" {0,3}(?:#{1,6}(?=\s|$)|=+\s*$|-+\s*$|```|~~~)")
 
 
-def convert(path: Path, ending: str, limits: Limits) -> Converted:
+def convert(path: Path, ending: str, limits: Limits, scans: Scans | None = None) -> Converted:
     """The text of a PDF and its places. Beyond the limit for text: a longer text than that, not the whole."""
     left = Tally()
     with pdfium.PdfDocument(path) as document:
         left.leave("attached files", document.count_attachments())
         left.leave("scripts", max(0, pdfium_c.FPDFDoc_GetJavaScriptActionCount(document)))
         with open_forms(document, left) as form:
-            pages, notes_of, damaged = _pages(document, form, limits.office_text_bytes, left)
+            pages, notes_of, damaged = _pages(document, form, limits.office_text_bytes, left, scans)
         drop_frames(pages, left)
         pages = [
             [*(line.replace(APART, " ") for line in lines), *more] for lines, more in zip(pages, notes_of, strict=True)
@@ -63,7 +66,7 @@ def convert(path: Path, ending: str, limits: Limits) -> Converted:
 
 
 def _pages(
-    document: Any, form: Any, text_bytes: int, left: Tally
+    document: Any, form: Any, text_bytes: int, left: Tally, scans: Scans | None
 ) -> tuple[list[list[str]], list[list[str]], list[int]]:
     """Lines and notes of each page, and the numbers of those that are damaged."""
     pages: list[list[str]] = []
@@ -74,7 +77,8 @@ def _pages(
         notes_of.append([])
         try:
             with contextlib.closing(document[number - 1]) as page:
-                pages[-1] = _page(page, left, f"#page={number}")
+                lines = _page(page, left, f"#page={number}", scans is not None)
+                pages[-1] = _scanned(page, left, number, len(document), scans) if lines is None else lines
                 notes_of[-1] = notes(form, page, left, f"#page={number}")
         except pdfium.PdfiumError:
             damaged.append(number)
@@ -84,8 +88,8 @@ def _pages(
     return pages, notes_of, damaged
 
 
-def _page(page: Any, left: Tally, at: str) -> list[str]:
-    """The lines of a page; one that is pictures without text is counted."""
+def _page(page: Any, left: Tally, at: str, may_scan: bool) -> list[str] | None:
+    """The lines of a page; None: text recognition is to read it. Else one that is pictures without text is counted."""
     textpage = page.get_textpage()
     try:
         text = characters(textpage)
@@ -97,15 +101,29 @@ def _page(page: Any, left: Tally, at: str) -> list[str]:
             text = characters(textpage)
         if not text.strip("\0 \r\n\t"):
             pictures = page.get_objects(filter=[pdfium_c.FPDF_PAGEOBJ_IMAGE], max_depth=3)
-            left.leave("scanned pages", int(any(True for _ in pictures)), at)
+            is_scan = any(True for _ in pictures)
+            if is_scan and may_scan:
+                return None
+            left.leave("scanned pages", int(is_scan), at)
             return []
         if is_unmapped(textpage, text):
+            if may_scan:
+                return None
             left.leave("pages without Unicode", 1, at)
             return []
         drawn = strokes(page)
         return [_whole(line) for line in page_lines(pieces(textpage, text, drawn), drawn)]
     finally:
         textpage.close()
+
+
+def _scanned(page: Any, left: Tally, number: int, n_pages: int, scans: Scans) -> list[str]:
+    """The lines of a page by text recognition."""
+    from ragidx.corpora.readers.ocr.pages import DPI, LONGEST
+
+    scale = min(DPI / 72, LONGEST / max(page.get_size()))
+    picture = page.render(scale=scale, grayscale=True, may_draw_forms=False).to_pil()
+    return scans.lines(picture, left, f"#page={number}", number / n_pages)
 
 
 def _whole(line: str) -> str:

@@ -66,8 +66,8 @@ def strokes(page: Any) -> list[Box]:
         if budget < 0:
             return []
         boxes += _segments(path, n, matrices)
-    levels = _merged((box for box in boxes if box[2] - box[0] >= box[3] - box[1]), 1)
-    return levels + _merged((box for box in boxes if box[2] - box[0] < box[3] - box[1]), 0)
+    levels = merged((box for box in boxes if box[2] - box[0] >= box[3] - box[1]), 1)
+    return levels + merged((box for box in boxes if box[2] - box[0] < box[3] - box[1]), 0)
 
 
 def _paths(holder: Any, count: Any, get: Any, matrices: tuple[Any, ...]) -> Iterator[tuple[Any, tuple[Any, ...]]]:
@@ -146,7 +146,7 @@ def _frame_lines(pieces: Sequence[Piece], grids: Sequence[_Grid]) -> list[str]:
     return out + _plain_lines(lines(plain))
 
 
-def _merged(drawn: Iterable[Box], level: int) -> list[Box]:
+def merged(drawn: Iterable[Box], level: int) -> list[Box]:
     """Level (1) or upright (0) lines, those that go on in one another as one."""
     along, across = 1 - level, level
     out: list[Box] = []

@@ -39,9 +39,10 @@ _FAULTS = (
 
 
 class NRead(NamedTuple):
-    """Bytes of the file that were read."""
+    """Bytes of the file that were read, and pages of it by text recognition."""
 
     n_bytes: int
+    n_pages: int = 0
 
 
 class Decided(NamedTuple):
@@ -63,8 +64,8 @@ def encoded(events: Sequence[Event]) -> Message:
                 said.append(["skip", where, reason])
             case Left(where, kind, count):
                 said.append(["left", where, kind, count])
-            case NRead(n_bytes):
-                said.append(["read", n_bytes])
+            case NRead():
+                said.append(["read", *event])
             case Decided(name, layout):
                 said.append(["layout", name, layout.to_json()])
             case Draft():
@@ -128,7 +129,7 @@ def _events(said: Any, owner: int) -> Iterator[Event]:
         elif kind == "left":
             yield Left(_text(values[0]), _text(values[1]), _int(values[2]))
         elif kind == "read":
-            yield NRead(_int(values[0]))
+            yield NRead(*map(_int, values))
         elif kind == "layout":
             yield Decided(_text(values[0]), Layout.from_json(values[1]))
         else:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 
 from ragidx.corpora.limits import ReadOptions
 from ragidx.corpora.readers.layouts import Layouts
-from ragidx.corpora.readers.registry import read_file
+from ragidx.corpora.readers.registry import OnRead, read_file
 from ragidx.corpora.readers.source_file import SourceFile
 from ragidx.corpora.records import Document, OnSkip
 from ragidx.corpora.sources import Source
@@ -20,10 +20,15 @@ from ragidx.pipelines.ingest.workers.chunks import Draft
 
 
 def drafts_of(
-    source: Source, options: ReadOptions, layouts: Layouts, on_skip: OnSkip, on_read: Callable[[int], None]
+    source: Source,
+    options: ReadOptions,
+    layouts: Layouts,
+    on_skip: OnSkip,
+    on_read: OnRead,
+    tesseract: Callable[[bytes, str], str] | None = None,
 ) -> Iterator[Draft]:
-    """Read a file in this process; the arguments are those of `Spread`."""
-    file = SourceFile(source=source, options=options, on_skip=on_skip, layouts=layouts)
+    """Read a file in this process; the arguments are those of `Spread` and `SourceFile`."""
+    file = SourceFile(source=source, options=options, on_skip=on_skip, layouts=layouts, tesseract=tesseract)
     for document in read_file(file, on_read):
         n_chars = 0 if document.text.isspace() else len(document.text)
         yield Draft(document.id, document_hash(document), n_chars, source.owner, document)

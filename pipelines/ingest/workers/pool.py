@@ -159,6 +159,10 @@ class Pool:
                 else:
                     self._asking.append(worker)
                     self.lanes.changed.notify_all()
+        elif kind == "picture":
+            table = _table_of(message)  # while the others go on
+            with self.lanes.changed:
+                worker.send(*table)
         elif worker.tasks and worker.tasks[0] not in self._cancelled:
             number = worker.tasks[0]
             if kind == "piece":
@@ -284,3 +288,14 @@ class Pool:
         if found is None or len(found.tasks) >= _AHEAD or size * len(found.tasks) > _AHEAD_BYTES:
             return None
         return found
+
+
+def _table_of(message: Message) -> Message:
+    """What tesseract says of a worker's picture."""
+    from ragidx.corpora.readers.ocr.engines import tesseract
+
+    header, pgm = message
+    try:
+        return {"kind": "table", "done": True}, tesseract(pgm, str(header.get("languages"))).encode()
+    except OSError:
+        return {"kind": "table", "done": False}, b""

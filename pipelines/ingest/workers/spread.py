@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from ragidx.corpora.left_out import Left
 from ragidx.corpora.limits import MIB, ReadOptions
 from ragidx.corpora.readers.layouts import Layout, Layouts
-from ragidx.corpora.readers.registry import is_packed, is_plain, is_streamed
+from ragidx.corpora.readers.registry import OnRead, is_packed, is_plain, is_streamed, may_be_scanned
 from ragidx.corpora.records import Document, OnSkip, Skip
 from ragidx.corpora.sources import Source
 from ragidx.pipelines.ingest.workers import codec
@@ -55,7 +55,8 @@ class Spread:
         options: options of reading: which fields are taken, and bounds.
         layouts: layouts of earlier builds; those of this one are added.
         on_skip: called for each skip, while the drafts of its file are iterated.
-        on_read: called with the bytes that were read since its last call, in all the sizes of the files.
+        on_read: called with the bytes that were read since its last call, in all the sizes of the files, and the pages
+            that text recognition has read.
         cutter: workers cut as it does; None: they cut nothing.
         workers: how many; None: as the machine has room for, and one if the corpus is small.
         known: digests of the ids, hashes and owners of documents that need not be cut; None: all are cut.
@@ -64,7 +65,7 @@ class Spread:
     options: ReadOptions
     layouts: Layouts
     on_skip: OnSkip
-    on_read: Callable[[int], None] = lambda n_bytes: None
+    on_read: OnRead = lambda n_bytes, n_pages=0: None
     cutter: Cutter | None = None
     workers: int | None = None
     known: NDArray[np.void] | None = None
@@ -78,7 +79,8 @@ class Spread:
             sources: the files to read.
             is_known: whether a file will probably not be asked for its drafts: then it is not read ahead.
         """
-        count, ahead, spreads = n_workers(self.workers), _Ahead(iter(sources), is_known), False
+        count, spreads = n_workers(self.workers), False
+        ahead = _Ahead(iter(sources), is_known, lambda source: may_be_scanned(source, self.options))
         with self.pool(1) as pool:
             while True:
                 new = ahead.look()
@@ -137,7 +139,7 @@ class Spread:
                 self.layouts.decided(event.name, event.layout)
             elif isinstance(event, codec.NRead):
                 n_read += event.n_bytes
-                self.on_read(event.n_bytes)
+                self.on_read(*event)
             elif isinstance(event, Draft):
                 yield event
         self.on_read(max(0, source.n_bytes - n_read))
@@ -241,8 +243,13 @@ class _Entry:
 class _Ahead:
     """Sources, some of them looked at before it is their turn."""
 
-    def __init__(self, sources: Iterator[Source], is_known: Callable[[Source], bool]) -> None:
-        self._sources, self._is_known = sources, is_known
+    def __init__(
+        self,
+        sources: Iterator[Source],
+        is_known: Callable[[Source], bool],
+        is_scan: Callable[[Source], bool] = lambda source: False,
+    ) -> None:
+        self._sources, self._is_known, self._is_scan = sources, is_known, is_scan
         self._entries: deque[_Entry] = deque()
         self.n_bytes = 0  # of those that wait and are not known
         self._n_new = 0  # that were not known, so far
@@ -264,7 +271,7 @@ class _Ahead:
             if not entry.is_known:
                 new.append(entry)
                 self.n_bytes += source.n_bytes
-                self._n_new += 1
+                self._n_new += PAYS_FILES // 2 if self._is_scan(source) else 1
         return new
 
     def next(self) -> _Entry | None:

@@ -4,6 +4,7 @@
             or {"kind": "task", "task": n, "words": [start, stop], "mapped": n}: of the body's segment
     stdout  {"kind": "ready"}; for each task messages of events, {"kind": "end"}
             {"kind": "want"}: answered with the tokenizer's JSON, when the first text is cut
+            {"kind": "picture", "languages": "deu"}: answered with tesseract's table of it, a PGM
     stdin   {"kind": "give", "task": n, "count": m}, after events with "more": other workers have nothing to do
     stdout  {"kind": "piece"}, m times: a message of events in it, of documents that this worker did not cut
     stdin   a task with "is_piece", for another worker, with that message in it
@@ -39,6 +40,7 @@ from ragidx.corpora.chunking import Chunker
 from ragidx.corpora.errors import RagidxError
 from ragidx.corpora.limits import MIB, Limits, ReadOptions
 from ragidx.corpora.readers.layouts import Layout, Layouts
+from ragidx.corpora.readers.registry import may_be_scanned
 from ragidx.corpora.readers.source_file import SourceFile
 from ragidx.corpora.sources import LineSpan, Source
 from ragidx.corpora.spec import ChunkSpec
@@ -148,7 +150,7 @@ class _Worker:
                 saying.add(event)
         except (RagidxError, MemoryError) as fault:
             if not isinstance(fault, RagidxError) or _is_of_memory(fault):
-                os._exit(NO_MEMORY_FOR_PDF if _is_pdf(source) else NO_MEMORY)
+                os._exit(NO_MEMORY_FOR_PDF if self._is_bounded(source) else NO_MEMORY)
             saying.flush()
             self.send(frames.of_error(fault))
         saying.flush()
@@ -165,14 +167,19 @@ class _Worker:
 
     def _drafts(self, task: dict[str, Any], source: Source, saying: _Saying) -> Iterator[Draft]:
         limits = self.limits
-        _limit("RLIMIT_AS", limits.pdf_worker_memory_bytes if _is_pdf(source) else limits.worker_memory_bytes)
+        bounded = self._is_bounded(source)
+        _limit("RLIMIT_AS", limits.pdf_worker_memory_bytes if bounded else limits.worker_memory_bytes)
         known = {name: Layout.from_json(said) for name, said in task["layouts"].items()}
         layouts = Layouts(known, lambda name, layout: saying.add(codec.Decided(name, layout)))
         for draft in drafts_of(
-            source, self._options, layouts, saying.add, lambda count: saying.add(codec.NRead(count))
+            source, self._options, layouts, saying.add, lambda *read: saying.add(codec.NRead(*read)), self._tesseract
         ):
             is_known = self._known is not None and self._known.has(draft)
             yield dataclasses.replace(draft, document=None) if is_known else self._cut(draft)
+
+    def _is_bounded(self, source: Source) -> bool:
+        """Whether a file is a PDF without text recognition, which takes half a GiB itself."""
+        return source.name.lower().endswith(".pdf") and not may_be_scanned(source, self._options)
 
     def _piece(self, body: bytes) -> Iterator[codec.Event]:
         """What another worker said, with its documents cut."""
@@ -192,6 +199,15 @@ class _Worker:
     def _vectors(self, task: dict[str, Any], source: Source, saying: _Saying) -> Iterator[VectorRows]:
         file = SourceFile(source=source, options=self._options, on_skip=saying.add)
         yield from read_vectors(file, *task["vectors"])
+
+    def _tesseract(self, pgm: bytes, languages: str) -> str:
+        """Tesseract's table of a picture; the build runs it, since this process may start none."""
+        self.send({"kind": "picture", "languages": languages}, pgm)
+        while (message := self._take())[0]["kind"] != "table":
+            pass
+        if not message[0]["done"]:
+            raise OSError("tesseract")
+        return message[1].decode()
 
     @functools.cached_property
     def _cutter(self) -> Cutter | None:
@@ -227,7 +243,7 @@ class _Saying:
         self._n_chars, self._since = 0, time.monotonic()
 
     def add(self, event: codec.Event) -> None:
-        """Take an event; each document gets the whole limit on CPU time."""
+        """Take an event; each document gets the whole limit on CPU time, and so does each page of a scan."""
         if isinstance(event, VectorRows):
             self.flush()
             self._worker.send(*codec.encoded_vectors(event))
@@ -236,6 +252,7 @@ class _Saying:
         self._events.append(event)
         if isinstance(event, Draft):
             self._n_chars += event.n_chars
+        if isinstance(event, Draft) or (isinstance(event, codec.NRead) and event.n_pages):
             _limit_cpu(self._seconds)
         if self._n_chars > _FLUSH_CHARS or time.monotonic() - self._since > _FLUSH_S:
             self.flush(more=True)
@@ -264,10 +281,6 @@ def _source(told: list[Any]) -> Source:
     path, name, size, beir, status, owner, span = told
     found, part = os.stat_result(status) if status else None, None if span is None else LineSpan(*span)
     return Source(None if path is None else Path(path), name, size, beir=beir, status=found, owner=owner, span=part)
-
-
-def _is_pdf(source: Source) -> bool:
-    return source.name.lower().endswith(".pdf")
 
 
 def _limit(name: str, value: int) -> None:

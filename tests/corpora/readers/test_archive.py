@@ -77,7 +77,7 @@ def test_odd_members_are_named_and_the_others_read(read_bytes: ReadBytes) -> Non
         ("x.zip/__MACOSX/x.txt", "hidden"),
         ("x.zip/inner.zip", "an archive inside another file"),
         ("x.zip/inner.tar.gz", "an archive inside another file"),
-        ("x.zip/picture.png", "binary file of unknown format '.png'"),
+        ("x.zip/picture.png", "picture, not read without `ocr`"),
         ("x.zip/empty.txt", "empty text"),
         (f"x.zip/{'x' * 100}...", "its name has more than 4,096 characters"),
         ("x.zip/good.txt", "another member has the same name"),

@@ -1,0 +1,1 @@
+"""Text recognition: engines, pages, pictures."""
