@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import importlib.util
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from ragidx.corpora.left_out import GUESS, LOST, RULE, UNKNOWN
-from ragidx.corpora.sources import BY_RULE
+from ragidx.corpora.errors import install
+from ragidx.corpora.left_out import GUESS, LOST, RULE, UNKNOWN, UNKNOWN_SCRIPT
+from ragidx.corpora.sources import BY_RULE, PICTURE
 from ragidx.indexer.ann.index_types import MIN_ROWS
 from ragidx.pipelines.cli import console, describe
 from ragidx.pipelines.cli.help import as_options, reasons
@@ -108,8 +110,16 @@ def _skips(r: BuildReport) -> Iterator[str]:
             yield f"    and {count - 3:,} more"
         if reason.startswith(SPENT):
             yield "    not read again while unchanged; --retry tries them once more"
+        if reason == PICTURE:
+            yield _wheel()
     if len(r.skipped) > _REASONS:
         yield f"Skipped for {len(r.skipped) - _REASONS:,} more reasons: --json lists all of them."
+
+
+def _wheel() -> str:
+    """How scanned pages and pictures are read."""
+    missing = importlib.util.find_spec("faster_paddle") is None
+    return "    --ocr auto reads Latin and Chinese" + (f", after {install('ocr')}" if missing else "")
 
 
 def _left(r: BuildReport) -> Iterator[str]:
@@ -120,6 +130,10 @@ def _left(r: BuildReport) -> Iterator[str]:
             more = ", ..." if one["files"] > _NAMES else ""
             of = f"in {console.plural(one['files'], 'file')} ({shown}{more})"
             yield f"{_WORDS[one['class']]}: {one['count']:,} x {kind} {of}"
+            if kind == "scanned pages" and "pages read by OCR" not in r.left and r.committed:
+                yield _wheel()
+            if kind == UNKNOWN_SCRIPT and r.committed:
+                yield "    --ocr with a language of tesseract reads them, such as --ocr rus"
     by_rule = [f"{one['count']:,} x {kind}" for kind, one in r.left.items() if one["class"] == RULE]
     if by_rule:
         yield f"Left out by rule: {', '.join(by_rule)}."

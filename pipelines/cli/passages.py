@@ -113,11 +113,13 @@ def highlighted(line: str, wanted: set[str], stem: Stem) -> str:
 
 
 def _source(hit: Hit, line: int | None, page: int | None) -> str:
-    """Document and place of what is shown of it; of precomputed vectors the row's own id, too."""
+    """Document and place of what is shown of it, and how sure OCR was; of precomputed vectors the row's own id, too."""
     place = place_in(hit.doc_id, line, page)
     source = console.printable(hit.doc_id) + place
     if not place and hit.start:
         source += f"  {hit.start:,}-{hit.end:,}"
+    if "file.ocr" in hit.metadata:
+        source += f"  OCR {hit.metadata.get('file.ocr_confidence', 0):.2f}"
     if hit.chunk_id not in (hit.doc_id, f"{hit.doc_id}:{hit.start}-{hit.end}"):
         source += f"  row {console.printable(hit.chunk_id)}"
     if hit.index is not None:

@@ -21,7 +21,7 @@ from starlette.responses import JSONResponse, Response
 
 from ragidx.corpora.errors import QueryError, RagidxError
 from ragidx.corpora.readers.records.paths import fields_of
-from ragidx.corpora.records import OF_FILE
+from ragidx.corpora.records import FILE_FIELDS
 from ragidx.pipelines.serve import bodies
 from ragidx.pipelines.serve.facets import Facet, facets_of, has_value
 from ragidx.pipelines.serve.guard import RefusedError
@@ -277,7 +277,7 @@ def _hit(hit: Hit, params: Params, index: str, wanted: set[str], stem: Stem, wor
 
 def _chips(hit: Hit, params: Params) -> Iterator[Tree]:
     """Metadata of a hit, each a link that adds a condition."""
-    own = {name: value for name, value in fields_of(hit.metadata).items() if name not in OF_FILE}
+    own = {name: value for name, value in fields_of(hit.metadata).items() if name not in FILE_FIELDS}
     asks = {
         name: value
         for name, value in own.items()
@@ -357,7 +357,7 @@ def _fields(row: Row) -> Tree:
     shown = {
         name: value
         for name, value in json_values(fields_of(row.metadata)).items()
-        if name not in OF_FILE and value is not None
+        if name not in FILE_FIELDS and value is not None
     }
     pairs = (el("div", el("dt", printable(name)), el("dd", _short(value))) for name, value in shown.items())
     return el("dl", *pairs, class_="fields")

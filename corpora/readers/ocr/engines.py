@@ -37,6 +37,7 @@ Ask: TypeAlias = Callable[[bytes, str], str]
 
 _SURE = 0.97  # mean confidence of `tiny`: below, it may miss more than a word in thirty
 _KNOWN = 0.9  # confidence of a line
+_KNOWN_SHORT, _SHORT = 0.6, 8  # confidence of one of fewer letters, such as a cell
 _LETTERS = 0.93  # of those of `tiny`: with fewer, `small` does not know the script of a line
 _NAMED = 0.6  # mean confidence of tesseract
 _LANGUAGES = re.compile(r"\w+(\+\w+)*", re.ASCII)
@@ -108,18 +109,27 @@ def recognised(picture: Image, setting: str, ask: Ask) -> tuple[Image, list[Reco
     """A picture turned upright by some degrees at most, what is known of it, and which share of its letters that is.
 
     Raises:
-        OSError: tesseract cannot be run, fails, or takes more than 120 s.
+        OSError: the engine fails, or tesseract takes more than 120 s.
     """
     if setting != AUTO:
         found = _of_table(ask(_pgm(picture), setting))
         return picture, found, float(not found or confidence(found) >= _NAMED)
     from PIL import Image
 
-    straight = _engine("tiny").prepare(_png(picture), deskew=True)
-    first = found = _of_bounds(_engine("tiny").ocr(straight))
-    if first and confidence(first) < _SURE:
-        found = _of_bounds(_engine("small").ocr(straight))
-    known = [one for one in found if one.confidence >= _KNOWN and one.n_letters >= _LETTERS * _letters_in(one, first)]
+    try:
+        straight = _engine("tiny").prepare(_png(picture), deskew=True)
+        first = found = _of_bounds(_engine("tiny").ocr(straight))
+        if first and confidence(first) < _SURE:
+            found = _of_bounds(_engine("small").ocr(straight))
+    except MemoryError:
+        raise
+    except BaseException as fault:  # a panic of Rust is no Exception
+        if isinstance(fault, Exception) or type(fault).__name__ == "PanicException":
+            raise OSError(f"faster-paddle: {fault}") from fault
+        raise
+    known = [one for one in found if one.confidence >= (_KNOWN if one.n_letters >= _SHORT else _KNOWN_SHORT)]
+    if found is not first:
+        known = [one for one in known if one.n_letters >= _LETTERS * _letters_in(one, first)]
     n_letters = max(sum(one.n_letters for one in each) for each in (first, found))
     share = sum(one.n_letters for one in known) / n_letters if n_letters else 1.0
     return Image.open(io.BytesIO(straight)).convert("L"), known, share

@@ -181,7 +181,7 @@ def _ruled(picture: Image, scale: float) -> list[Box]:
         least = max(2, max(picture.size) // _RULE)
         runs = (
             (start, at, stop, at) if level else (at, start, at, stop)
-            for at in np.flatnonzero(rows.sum(axis=1) >= least)
+            for at in np.flatnonzero(rows.sum(axis=1) >= least).tolist()
             for start, stop in _runs(rows[at], least)
         )
         boxes += merged(((scale * x0, scale * y0, scale * x1, scale * y1) for x0, y0, x1, y1 in runs), level)

@@ -78,7 +78,9 @@ def _pages(
         try:
             with contextlib.closing(document[number - 1]) as page:
                 lines = _page(page, left, f"#page={number}", scans is not None)
-                pages[-1] = _scanned(page, left, number, len(document), scans) if lines is None else lines
+                if lines is None and scans is not None:
+                    lines = _scanned(page, left, number, len(document), scans)
+                pages[-1] = lines or []
                 notes_of[-1] = notes(form, page, left, f"#page={number}")
         except pdfium.PdfiumError:
             damaged.append(number)

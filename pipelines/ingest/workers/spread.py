@@ -139,7 +139,7 @@ class Spread:
                 self.layouts.decided(event.name, event.layout)
             elif isinstance(event, codec.NRead):
                 n_read += event.n_bytes
-                self.on_read(*event)
+                self.on_read(event.n_bytes, *[event.n_pages] * bool(event.n_pages))
             elif isinstance(event, Draft):
                 yield event
         self.on_read(max(0, source.n_bytes - n_read))

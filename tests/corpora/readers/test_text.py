@@ -87,7 +87,7 @@ def test_the_guess_is_made_where_the_text_stops_being_ascii(read_bytes: ReadByte
         ("nul.txt", bytes(1000), "binary file"),
         ("late.txt", b"x" * 100_000 + b"\0", "binary file"),
         ("controls.txt", bytes(range(1, 32)) * 9, "binary file"),
-        ("image.png", b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR", "binary file of unknown format '.png'"),
+        ("image.png", b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR", "picture, not read without `ocr`"),
         ("program", b"\x7fELF\x02\x01\x01\0", "binary file"),
         ("a.txt", "schön über ".encode() + b"\xff", "broken UTF-8: byte 13"),
         ("a.txt", b"\xff\xfea\0b", "cannot be decoded as utf-16: byte 4"),

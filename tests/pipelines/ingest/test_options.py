@@ -95,7 +95,7 @@ def test_settings_of_fields_are_tuples_and_a_name_that_is_none_is_refused() -> N
         build_options(fields={"titel": "product"})
     assert str(fault.value) == (
         "`fields`: unknown setting 'titel'; did you mean 'title'?\n"
-        "  hint: known: context, encoding, html, metadata, speaker, title"
+        "  hint: known: context, encoding, html, metadata, ocr, speaker, title"
     )
     with pytest.raises(SpecError) as fault:
         build_options(fields={"context": "*.csv="})

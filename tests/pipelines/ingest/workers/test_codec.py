@@ -56,7 +56,7 @@ def draft(document: Document, form: str) -> Draft:
 LAYOUTS = st.builds(Layout, st.none() | st.lists(TEXTS).map(tuple), st.none() | TEXTS.filter(bool))
 EVENTS = st.one_of(
     st.builds(Skip, ODD, ODD),
-    st.builds(codec.NRead, st.integers(0, 2**40)),
+    st.builds(codec.NRead, st.integers(0, 2**40), st.integers(0, 9)),
     st.builds(
         codec.Decided, TEXTS, st.builds(Layout, st.none() | st.lists(TEXTS).map(tuple), st.none() | TEXTS.filter(bool))
     ),
