@@ -94,7 +94,7 @@ def check_engine(setting: str) -> None:
     for name in setting.split("+"):
         if name not in known:
             fault = unknown_name("language of tesseract", name, known)
-            raise type(fault)(fault.message, f"{fault.hint}; or auto", where="`ocr`")
+            raise type(fault)(fault.message, f"{fault.hint}; or auto, which reads Latin and Chinese", where="`ocr`")
 
 
 def languages() -> list[str]:
