@@ -69,11 +69,14 @@ BOUNDS = {
         f"{delimited._MOST_COLUMNS:,}; {dialect._SAMPLE_ROWS}"
     ),
     "text from a PDF or office file": size(L.office_text_bytes),
+    "pages of a file for [`--ocr`](ocr.md#bounds); a picture, by its header": (
+        f"{L.ocr_pages:,}; {L.picture_pixels // 1_000_000} million pixels"
+    ),
     "memory of a worker": (
-        f"{size(L.worker_memory_bytes)}; {size(L.pdf_worker_memory_bytes)} where it reads a PDF; "
+        f"{size(L.worker_memory_bytes)}; {size(L.pdf_worker_memory_bytes)} where it reads a PDF without `--ocr`; "
         "for vectors 4 bytes more for each of the file"
     ),
-    "CPU time between two documents of a file in a worker; time in which it says nothing": (
+    "CPU time between two documents of a file, or two scanned pages, in a worker; time in which it says nothing": (
         f"{L.worker_cpu_s:.0f} s, and 1 s a MiB of the file; {SILENCE * L.worker_cpu_s:,.0f} s"
     ),
     "a `.gitignore`; one of its rules; its rules without a plain name": (

@@ -221,8 +221,9 @@ def changes_of(
 
     def skip(skip: Skip | Left) -> None:
         ledger.skip(skip)
-        counts = isinstance(skip, Left) or skip.reason not in BY_RULE or skip.reason == NO_PICTURE_TEXT
-        if counts:  # hidden members of archives count when they are read
+        if isinstance(skip, Left) or skip.reason not in BY_RULE - {
+            NO_PICTURE_TEXT
+        }:  # hidden members of archives count when they are read
             seen.skipped(skip)
 
     deleted = deleted_ids(writer.blobs.get(DELETED_FILE))

@@ -17,7 +17,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+from PIL import Image, ImageDraw
 
+from ragidx.corpora.readers.office.converter import PICTURES
 from ragidx.corpora.readers.registry import READERS
 from ragidx.pipelines.cli.main import every_command
 
@@ -37,6 +39,7 @@ COMMANDS = f"""
 build {{given}}/corpus --index {{out}}/mini
 build {{given}}/corpus --index {{out}}/mini --workers 2
 build {{given}}/corpus --plan --index {{out}}/plan
+build {{given}}/scans --index {{out}}/scans --ocr auto
 query {QUESTION} --index {{out}}/mini
 query --queries {{given}}/queries.jsonl --run {{out}}/run.trec --index {{out}}/mini
 query {QUESTION} --index {{out}}/mini --rerank {{decoder}} --rerank-method likelihood
@@ -103,11 +106,15 @@ MODULES = [
 def given(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A file of every format, 60 short texts with questions and judgements, pairs, vectors."""
     folder = tmp_path_factory.mktemp("given")
-    for name in ("corpus", "text", "more", "pairs"):
+    for name in ("corpus", "text", "more", "pairs", "scans"):
         (folder / name).mkdir()
     files = {ending: data for ending, data in [*seeds(), *office_seeds()] if (ending, data) not in VECTOR_FILES}
     like = {"d": ".docx", "o": ".odt", "p": ".pptx", "x": ".xlsx"}  # templates, and files with macros
-    files |= {ending: files[like[ending[1]]] for ending in READERS if ending not in files}
+    files |= {ending: files[like[ending[1]]] for ending in READERS if ending not in (*files, *PICTURES)}
+    for kind in ("PNG", "JPEG", "TIFF", "WEBP", "PDF"):
+        image = Image.new("L", (640, 200), 255)
+        ImageDraw.Draw(image).text((20, 80), "The lease was signed in Bergen.", font_size=30)
+        image.save(folder / "scans" / f"a.{kind.lower()}")
     for number, (ending, data) in enumerate(files.items()):
         (folder / "corpus" / f"{number}{ending}").write_bytes(data)
     texts = [f"The {['mill', 'lease', 'tower', 'bees'][n % 4]} of number {n} lies in the valley." for n in range(60)]

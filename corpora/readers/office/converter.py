@@ -14,15 +14,12 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from ragidx.corpora.errors import check_machine, first_line, install
 from ragidx.corpora.left_out import Tally
 from ragidx.corpora.limits import NOT_ITS_FORMAT, Limits, UnreadableError, shown_bytes
 from ragidx.corpora.records import Place
-
-if TYPE_CHECKING:
-    from ragidx.corpora.readers.ocr.pages import Scans
 
 _MISSING = f"needs the extra 'docs': {install('docs')}"
 
@@ -94,8 +91,8 @@ class Converted:
     left: Tally = field(default_factory=Tally)
 
 
-def convert(path: Path, ending: str, limits: Limits, scans: Scans | None = None) -> Converted:
-    """The text of a file; `scans`: what reads its scanned pages, if it may have some.
+def convert(path: Path, ending: str, limits: Limits, scans: object = None) -> Converted:
+    """The text of a file; `scans`: the `ocr.pages.Scans` that reads its scanned pages, if it may have some.
 
     Raises:
         UnreadableError: it is damaged or too large, or its library is not installed.

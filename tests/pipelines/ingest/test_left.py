@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from importlib.util import find_spec
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,7 +12,7 @@ import pytest
 from click.testing import CliRunner
 
 import ragidx
-from ragidx.corpora.errors import CorpusError, SpecError
+from ragidx.corpora.errors import CorpusError, SpecError, install
 from ragidx.corpora.left_out import KINDS, LOST, check_kind, class_of
 from ragidx.corpora.readers import registry as readers
 from ragidx.corpora.readers.fields import check_text
@@ -69,8 +70,9 @@ def test_the_terminal_has_a_line_for_what_is_lost_or_guessed_and_one_for_the_res
     info = CliRunner().invoke(cli, ["info", "--index", str(tmp_path / "i")])
 
     assert built.exit_code == 0, built.stderr
-    assert "\n".join(built.stderr.splitlines()[-3:]) == (
+    assert "\n".join(built.stderr.splitlines()[-4:]) == (
         "Lost: 5 x scanned pages in 2 files (a.txt#page=2, b.txt#page=2)\n"
+        f"    --ocr auto reads Latin and Chinese{'' if find_spec('faster_paddle') else f', after {install("ocr")}'}\n"
         "Read by a guess: 2 x hidden sheets in 2 files (a.txt, b.txt)\n"
         "Left out by rule: 24 x deleted words."
     )
