@@ -60,7 +60,8 @@ def command(
 
     Reads txt, md, rst, html, tex, ipynb, json, jsonl, csv, tsv, parquet, arrow, eml, mbox, docx, xlsx, pptx, odt, ods,
     odp, epub, rtf, srt, vtt, source code, zip and tar, and with the extra `docs` pdf and msg; packed as .gz, .zst, .bz2
-    or .xz, too; with --ocr also scanned pages, png, jpg, tif and webp. Run it again after the corpus changes: only what changed is encoded.
+    or .xz, too; with --ocr also scanned pages, png, jpg, tif and webp. Run it again after the corpus changes: only what
+    changed is encoded.
 
     \b
         ragidx build docs/ papers/ notes.md
