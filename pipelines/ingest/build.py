@@ -210,20 +210,14 @@ class Before:
 
 
 def changes_of(
-    reading: Reading,
-    cutter: Cutter,
-    before: Before,
-    seen: SeenFiles,
-    writer: StoreWriter,
-    ledger: Ledger,
+    reading: Reading, cutter: Cutter, before: Before, seen: SeenFiles, writer: StoreWriter, ledger: Ledger
 ) -> Iterator[Verdict]:
     """What is decided about each document, those of a program first; a file that did not change is not opened."""
 
     def skip(skip: Skip | Left) -> None:
         ledger.skip(skip)
-        if isinstance(skip, Left) or skip.reason not in BY_RULE - {
-            NO_PICTURE_TEXT
-        }:  # hidden members of archives count when they are read
+        # hidden members of archives count when they are read
+        if isinstance(skip, Left) or skip.reason not in BY_RULE - {NO_PICTURE_TEXT}:
             seen.skipped(skip)
 
     deleted = deleted_ids(writer.blobs.get(DELETED_FILE))

@@ -25,8 +25,8 @@ from ragidx.corpora.records import OCR_FIELDS, Scalar
 if TYPE_CHECKING:
     from PIL.Image import Image
 
-DPI = 200
-LONGEST = 3_500  # pixels of a side: an A4 page at 300 dpi
+_DPI = 200
+_LONGEST = 3_500  # pixels of a side: an A4 page at 300 dpi
 _READ, _WHOLE = 0.5, 0.9  # of the letters of a page are known: it is read; it is read whole
 _POINTS = 12.0  # height of a line, to which pages of any resolution are scaled
 _MOST_ACROSS = 0.25  # of the pieces of a page of columns
@@ -57,6 +57,10 @@ class Scans:
     n_pages: int = 0
     _tried: int = 0
     _found: list[Recognised] = field(default_factory=list)
+
+    def scale(self, wide: float, high: float) -> float:
+        """Pixels a point in which a page of so many points is drawn."""
+        return min(_DPI / 72, _LONGEST / max(wide, high))
 
     def lines(self, picture: Image, left: Tally, at: str = "", share: float = 0.0) -> list[str]:
         """The lines of a page. What is not read is counted, and so is that it was read."""
@@ -89,8 +93,8 @@ class Scans:
 
 def _sized(picture: Image) -> Image:
     grey = picture if picture.mode == "L" else picture.convert("L")
-    if max(grey.size) > LONGEST:
-        grey.thumbnail((LONGEST, LONGEST))
+    if max(grey.size) > _LONGEST:
+        grey.thumbnail((_LONGEST, _LONGEST))
     return grey
 
 

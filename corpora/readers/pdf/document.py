@@ -13,7 +13,7 @@ import ctypes
 import re
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pypdfium2 as pdfium
 import pypdfium2.raw as pdfium_c
@@ -27,9 +27,6 @@ from ragidx.corpora.readers.pdf.tables import APART, page_lines, strokes
 from ragidx.corpora.readers.pdf.text import characters, is_unmapped, main_turn, pieces
 from ragidx.corpora.records import paged
 
-if TYPE_CHECKING:
-    from ragidx.corpora.readers.ocr.pages import Scans
-
 _SAID = ("Title", "Author", "Subject", "Keywords")
 _MOST_OUTLINE = 10_000
 _DEEPEST = 1_000  # levels of the outline
@@ -38,8 +35,11 @@ _NUMBERING = re.compile(r"(?:(?:\d+|[A-Z])(?:\.\d+)*\.?|[IVXLC]+\.)\s+")
 _MARKUP = re.compile(r" {0,3}(?:#{1,6}(?=\s|$)|=+\s*$|-+\s*$|```|~~~)")
 
 
-def convert(path: Path, ending: str, limits: Limits, scans: Scans | None = None) -> Converted:
-    """The text of a PDF and its places. Beyond the limit for text: a longer text than that, not the whole."""
+def convert(path: Path, ending: str, limits: Limits, scans: Any = None) -> Converted:
+    """The text of a PDF and its places. Beyond the limit for text: a longer text than that, not the whole.
+
+    `scans` reads scanned pages: an `ocr.pages.Scans`, which has the layout of pages from here.
+    """
     left = Tally()
     with pdfium.PdfDocument(path) as document:
         left.leave("attached files", document.count_attachments())
@@ -66,7 +66,7 @@ def convert(path: Path, ending: str, limits: Limits, scans: Scans | None = None)
 
 
 def _pages(
-    document: Any, form: Any, text_bytes: int, left: Tally, scans: Scans | None
+    document: Any, form: Any, text_bytes: int, left: Tally, scans: Any
 ) -> tuple[list[list[str]], list[list[str]], list[int]]:
     """Lines and notes of each page, and the numbers of those that are damaged."""
     pages: list[list[str]] = []
@@ -119,13 +119,11 @@ def _page(page: Any, left: Tally, at: str, may_scan: bool) -> list[str] | None:
         textpage.close()
 
 
-def _scanned(page: Any, left: Tally, number: int, n_pages: int, scans: Scans) -> list[str]:
+def _scanned(page: Any, left: Tally, number: int, n_pages: int, scans: Any) -> list[str]:
     """The lines of a page by text recognition."""
-    from ragidx.corpora.readers.ocr.pages import DPI, LONGEST
-
-    scale = min(DPI / 72, LONGEST / max(page.get_size()))
-    picture = page.render(scale=scale, grayscale=True, may_draw_forms=False).to_pil()
-    return scans.lines(picture, left, f"#page={number}", number / n_pages)
+    picture = page.render(scale=scans.scale(*page.get_size()), grayscale=True, may_draw_forms=False).to_pil()
+    lines: list[str] = scans.lines(picture, left, f"#page={number}", number / n_pages)
+    return lines
 
 
 def _whole(line: str) -> str:
