@@ -310,7 +310,7 @@ def _without(
         left = left.strip()
         if whole and (not words_of(left) or _has(left, words) or _has(heading, words)):
             return None
-        bare = chunk.bare or pattern.search(chunk.heading.partition(SEPARATOR)[0]) is not None  # no title is left
+        bare = chunk.bare or _has(chunk.heading.partition(SEPARATOR)[0], words)  # no title is left
         changed.append((chunk.id, replace(chunk, text=left, heading=heading, bare=bare)))
     return changed
 
