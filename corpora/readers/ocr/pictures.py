@@ -41,10 +41,19 @@ def convert(path: Path, ending: str, limits: Limits, scans: Scans | None = None)
             n_read = min(n_frames, limits.ocr_pages)
             left.leave("scanned pages", n_frames - n_read, f"#page={n_read + 1}")
             for number in range(1, n_read + 1):
-                picture.seek(number - 1)
-                _check(picture, limits)
                 at = f"#page={number}" if n_frames > 1 else ""
-                pages.append((number, "\n".join(scans.lines(_grey(picture), left, at, number / n_read))))
+                try:
+                    picture.seek(number - 1)
+                    _check(picture, limits)
+                    grey = _grey(picture)
+                except (MemoryError, UnreadableError):
+                    raise
+                except Exception:  # Pillow raises anything
+                    if n_frames == 1:
+                        raise
+                    left.leave("damaged parts", 1, at)
+                    continue
+                pages.append((number, "\n".join(scans.lines(grey, left, at, number / n_read))))
     except UnidentifiedImageError as fault:
         raise UnreadableError("damaged, or no PNG, JPEG, TIFF or WebP") from fault
     text, places = paged(pages)

@@ -30,7 +30,7 @@ printf '%s, threads %s: ' "$*" "$OMP_THREAD_LIMIT" >> "$0.log"
 head -c 15 >> "$0.log"
 cat > "$0.picture"
 printf 'level\\tpage_num\\tblock_num\\tpar_num\\tline_num\\tword_num\\tleft\\ttop\\twidth\\theight\\tconf\\ttext\\n'
-printf '5\\t1\\t1\\t1\\t1\\t1\\t40\\t30\\t200\\t30\\t%s\\tLeuchtturm\\n' "${CONFIDENCE:-96}"
+printf '5\\t1\\t1\\t1\\t1\\t1\\t40\\t30\\t200\\t30\\t96\\tLeuchtturm\\n'
 """
 
 
@@ -108,21 +108,6 @@ def test_languages_are_read_by_tesseract_which_the_build_runs(tmp_path: Path, te
     said = tesseract.with_suffix(".log").read_text()
     assert said == "stdin stdout -l deu+eng tsv, threads 1: P5 700 110 255\n"
     assert tesseract.with_suffix(".picture").stat().st_size == 700 * 110
-
-
-@pytest.mark.slow
-def test_a_page_of_which_tesseract_is_not_sure_is_of_another_script(
-    tmp_path: Path, tesseract: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("CONFIDENCE", "41")
-    (tmp_path / "a").mkdir()
-    (tmp_path / "a" / "a.png").write_bytes(drawn("Leuchtturm"))
-    (tmp_path / "a" / "b.txt").write_text("Owls hunt at night.")
-
-    report = ragidx.build(tmp_path / "a", tmp_path / "i", **SMALL, fields={"ocr": "deu"}).report
-
-    assert report is not None
-    assert (report.n_documents, list(report.left)) == (1, ["scanned pages, script not known"])
 
 
 def refusal(setting: str, folder: Path) -> str:
