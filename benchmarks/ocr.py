@@ -143,7 +143,7 @@ def read(pages, setting="auto"):
     """The text of pages, what was left out of it, and CPU seconds; of tesseract those of its process."""
     scans, left = Scans(setting, Limits(), tesseract), Tally()
     own, inner = time.process_time(), resource.getrusage(resource.RUSAGE_CHILDREN)
-    text = "\n".join(line for page in pages for line in scans.lines(page, left))
+    text = "\n".join(line for page in pages for line in scans.lines(lambda p=page: p, left))
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     seconds = time.process_time() - own + after.ru_utime + after.ru_stime - inner.ru_utime - inner.ru_stime
     return text, left, seconds

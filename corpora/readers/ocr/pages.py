@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from statistics import median
 from typing import TYPE_CHECKING
 
@@ -56,20 +56,22 @@ class Scans:
     on_page: Callable[[float], None] = lambda share: None
     n_pages: int = 0
     _tried: int = 0
-    _found: list[Recognised] = field(default_factory=list)
+    _n_chars: int = 0
+    _sure: float = 0.0  # confidence times characters
 
     def scale(self, wide: float, high: float) -> float:
         """Pixels a point in which a page of so many points is drawn."""
         return min(_DPI / 72, _LONGEST / max(wide, high))
 
-    def lines(self, picture: Image, left: Tally, at: str = "", share: float = 0.0) -> list[str]:
-        """The lines of a page. What is not read is counted, and so is that it was read."""
+    def lines(self, draw: Callable[[], Image], left: Tally, at: str = "", share: float = 0.0) -> list[str]:
+        """The lines of a page, which `draw` makes. What is not read is counted, and so is that it was read."""
         self._tried += 1
         if self._tried > self.limits.ocr_pages:
             left.leave("scanned pages", 1, at)
             return []
+        picture = _sized(draw())
         try:
-            straight, found, known = recognised(_sized(picture), self.setting, self.ask)
+            straight, found, known = recognised(picture, self.setting, self.ask)
         except OSError:
             left.leave("scanned pages", 1, at)
             return []
@@ -80,15 +82,16 @@ class Scans:
             return []
         left.leave("pages read by OCR", 1, at)
         self.n_pages += 1
-        self._found += found
+        n_chars = sum(len(one.text) for one in found)
+        self._n_chars, self._sure = self._n_chars + n_chars, self._sure + confidence(found) * n_chars
         return _lines(found, straight, is_ordered=self.setting != AUTO)
 
     @property
     def fields(self) -> dict[str, Scalar]:
         """The fields of the file, if any page was read."""
-        return (
-            dict(zip(OCR_FIELDS, (self.n_pages, round(confidence(self._found), 3)), strict=True)) if self._found else {}
-        )
+        if not self._n_chars:
+            return {}
+        return dict(zip(OCR_FIELDS, (self.n_pages, round(self._sure / self._n_chars, 3)), strict=True))
 
 
 def _sized(picture: Image) -> Image:

@@ -7,6 +7,7 @@ What a picture is its first bytes say, not its ending. Its size is read before i
 
 from __future__ import annotations
 
+import functools
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -45,7 +46,7 @@ def convert(path: Path, ending: str, limits: Limits, scans: Scans | None = None)
                 try:
                     picture.seek(number - 1)
                     _check(picture, limits)
-                    grey = _grey(picture)
+                    lines = scans.lines(functools.partial(_grey, picture), left, at, number / n_read)
                 except (MemoryError, UnreadableError):
                     raise
                 except Exception:  # Pillow raises anything
@@ -53,7 +54,7 @@ def convert(path: Path, ending: str, limits: Limits, scans: Scans | None = None)
                         raise
                     left.leave("damaged parts", 1, at)
                     continue
-                pages.append((number, "\n".join(scans.lines(grey, left, at, number / n_read))))
+                pages.append((number, "\n".join(lines)))
     except UnidentifiedImageError as fault:
         raise UnreadableError("damaged, or no PNG, JPEG, TIFF or WebP") from fault
     text, places = paged(pages)

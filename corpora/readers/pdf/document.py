@@ -121,8 +121,11 @@ def _page(page: Any, left: Tally, at: str, may_scan: bool) -> list[str] | None:
 
 def _scanned(page: Any, left: Tally, number: int, n_pages: int, scans: Any) -> list[str]:
     """The lines of a page by text recognition."""
-    picture = page.render(scale=scans.scale(*page.get_size()), grayscale=True, may_draw_forms=False).to_pil()
-    lines: list[str] = scans.lines(picture, left, f"#page={number}", number / n_pages)
+
+    def draw() -> Any:
+        return page.render(scale=scans.scale(*page.get_size()), grayscale=True, may_draw_forms=False).to_pil()
+
+    lines: list[str] = scans.lines(draw, left, f"#page={number}", number / n_pages)
     return lines
 
 

@@ -86,7 +86,7 @@ def test_a_page_of_which_tesseract_is_not_sure_is_of_another_script(sure: int, k
     asked, left = [], Tally()
     scans = Scans("deu", Limits(), lambda pgm, names: asked.append((pgm[:14], len(pgm), names)) or f"{HEAD}\n{word}\n")
 
-    lines = scans.lines(image, left, "#page=3")
+    lines = scans.lines(lambda: image, left, "#page=3")
 
     assert asked == [(b"P5 400 90 255\n", 14 + 400 * 90, "deu")]
     assert lines == ["Leuchtturm"] * (sure == 96)
