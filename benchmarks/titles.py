@@ -18,18 +18,33 @@ from __future__ import annotations
 import argparse
 import gzip
 import json
+import shutil
 import tempfile
 from pathlib import Path
 
 from figures import record
-from results import place_of, source_of
+from results import SMOLLM2, place_of, source_of
 
 import ragidx
 from ragidx import ChunkSpec, Grid, Questions
+from ragidx.corpora.evalsets import load_qrels
 from ragidx.pipelines.experiments.evaluate.significance import difference
 
 MODES = ("lexical", "dense", "hybrid")
 NOTES = Path(__file__).with_name("notes")
+
+
+def smaller(evalsets, name, room, n_documents):
+    """A folder of sets in which one has at most so many documents: those that are judged, then the first others."""
+    source, folder = evalsets / name, Path(room, name)
+    with gzip.open(source / "corpus.jsonl.gz", "rt", encoding="utf-8") as file:
+        rows = {json.loads(line)["_id"]: line for line in file}
+    splits = [split for split in ("train", "test") if (source / "qrels" / f"{split}.tsv").is_file()]
+    judged = {name for split in splits for one in load_qrels(source, split=split).values() for name in one}
+    kept = [*sorted(judged & rows.keys()), *(name for name in rows if name not in judged)][:n_documents]
+    shutil.copytree(source, folder, ignore=shutil.ignore_patterns("corpus*"))
+    (folder / "corpus.jsonl").write_text("".join(rows[name] for name in rows if name in set(kept)), "utf-8")
+    return Path(room)
 
 
 def where(evalsets, name):
@@ -43,7 +58,8 @@ def where(evalsets, name):
 def values_of(source, questions, model, chunks, arguments):
     """nDCG@10 by query of each mode."""
     grid = Grid(model=place_of(model), method=arguments.method, mode=list(MODES))
-    options = {"chunks": chunks, "cache": arguments.cache, "dtype": "float32"}
+    options = {"chunks": chunks, "cache": arguments.cache}
+    options |= {"dtype": "float32"} if model == SMOLLM2 else {}  # faster here than in bfloat16
     (task,) = ragidx.evaluate(source, grid=grid, questions=questions, **options).tasks
     return {row.configuration.mode: task.values["ndcg@10"][number] for number, row in enumerate(task.rows)}
 
@@ -60,13 +76,14 @@ def compare(figure, before, after, **setting):
 def front(arguments):
     for model in arguments.models:
         for name in arguments.sets:
-            source, questions = where(arguments.evalsets, name)
-            for size in arguments.sizes:
-                found = [
-                    values_of(source, questions, model, ChunkSpec(size=size, titles=titles), arguments)
-                    for titles in (False, True)
-                ]
-                compare("titles in front of chunks", *found, set=name, size=size, model=model, method=arguments.method)
+            with tempfile.TemporaryDirectory() as room:
+                folder = smaller(arguments.evalsets, name, room, arguments.documents) if arguments.documents else None
+                source, questions = where(folder or arguments.evalsets, name)
+                for size in arguments.sizes:
+                    both = [ChunkSpec(size=size, titles=titles) for titles in (False, True)]
+                    found = [values_of(source, questions, model, chunks, arguments) for chunks in both]
+                    setting = {"set": name, "documents": arguments.documents, "size": size, "model": model}
+                    compare("titles in front of chunks", *found, **setting, method=arguments.method)
 
 
 def lost(arguments):
@@ -104,6 +121,7 @@ def main():
     parser.add_argument("--sets", nargs="+", default=["sample", "notes"])
     parser.add_argument("--sizes", type=int, nargs="+", default=[64, 128])
     parser.add_argument("--models", nargs="+", default=["mini"])
+    parser.add_argument("--documents", type=int, help="of a set at most so many, those that are judged first")
     parser.add_argument("--method", help="of a decoder [default: the preset's]")
     parser.add_argument("--cache", default="")
     arguments = parser.parse_args()

@@ -45,7 +45,7 @@ def test_info_tells_what_an_index_holds_and_how_it_was_made(run: Run) -> None:
     assert lines[4:8] == [
         "encoder      classical, mean pooling, causal attention, last layer",
         "filter       EmbedFilter, 16 dimensions, tau 2, the middle of the spectrum",
-        "chunks       at most 256 tokens",
+        "chunks       at most 256 tokens, titles in front",
         "metadata     file.ext (string), file.folder (string), file.modified (timestamp), file.name (string), "
         "file.path (string), file.size (int), subject (string), title (string), year (int)",
     ]
