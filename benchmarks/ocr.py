@@ -47,6 +47,10 @@ HARDER = {
     "noisy 150": (150, "noisy"),
     "turned 200": (200, "turned"),
 }
+MEASURED = (
+    *("english", "german", "french", "spanish", "polish", "turkish"),
+    *("chinese", "traditional", "japanese"),
+)
 UNSPACED = ("chinese", "traditional", "japanese", "thai", "khmer", "lao", "burmese")
 LEFTWARD = ("arabic", "persian", "hebrew", "urdu")
 CJK = {"chinese": 2, "traditional": 3, "japanese": 0, "korean": 1}  # faces of the collection
@@ -169,7 +173,7 @@ def pages(fonts, by):
     """Words by language and condition; languages of TEXTS that the engine reads."""
     known = set(languages()) if by == "tesseract" else set()
     rows, seconds = [], []
-    every = {**TEXTS["read"], **TEXTS["unknown"]} if known else TEXTS["read"]
+    every = {**TEXTS["read"], **TEXTS["unknown"]} if known else {one: TEXTS["read"][one] for one in MEASURED}
     for language, texts in every.items():
         setting = "auto" if by == "auto" else NAMES.get(language, "")
         if by == "tesseract" and setting not in known:
