@@ -8,7 +8,7 @@
 words/sentences.tsv has 40 sentences a language, each with its noun as people ask for it; in the sentence it has the
 particles, prefixes and endings that it needs there. An index has the 40 of a language, with the stemmer that `auto`
 guesses; an equal score is a lost place. Every second sentence was kept out of every choice of a rule. Texts are cut
-after 500 characters at the next line; seconds are the least CPU time of three runs.
+after 500 characters at the next line; seconds are the least CPU time of five runs.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ def quality(words, ids, folder):
 
 
 def costs(name, texts, tree, ids=None, folder=None):
-    runs = [Words(texts) for _ in range(3)]
+    runs = [Words(texts) for _ in range(5)]
     values = {"bytes": runs[0].bytes, "CPU s": round(min(run.seconds for run in runs), 2)}
     values |= quality(runs[0], ids, folder) if folder else {}
     record("cost of words", values, set=name, rows=len(texts), tree=tree)

@@ -107,12 +107,16 @@ class Analyzer:
             return [*self._spelled(name), *(term for piece in pieces[1:] and pieces for term in self._spelled(piece))]
         whole = _JOINTS.sub("", name)
         found = self._spelled(whole) if words and whole != words[0] and len(whole) <= MAX_TOKEN else []
-        return [*found, *(term for word in words for term in self.terms(word))]
+        for word in words:
+            found += self.terms(word)
+        return found
 
     def _spelled(self, word: str) -> list[str]:
         """The stems of a word with and without its accents, each once; of a whole with dots or signs, itself."""
+        stem = str if _PARTS.search(word) else self._stem
+        if word.isascii():
+            return [stem(word.lower())]
         lower = word.casefold().replace("i\u0307", "i")  # of a Turkish capital
-        stem = str if _PARTS.search(lower) else self._stem
         return list(dict.fromkeys(map(stem, spellings(lower))))
 
 
