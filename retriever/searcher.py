@@ -253,7 +253,7 @@ class Searcher:
         if has_table and len(unknown := np.flatnonzero(~vectors.any(axis=1))):
             vectors[unknown] = self.embedder.embed_query([queries[number] for number in unknown.tolist()])
         for number in np.flatnonzero(~vectors.any(axis=1)).tolist():
-            if not self.encoder.tokenizer.is_unknown(queries[number]):
+            if self.encoder.usage is not None or not self.encoder.tokenizer.is_unknown(queries[number]):
                 raise QueryError(
                     f"the model gives no vector for the query {queries[number]!r}", "use words that it knows"
                 )

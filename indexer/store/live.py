@@ -59,8 +59,8 @@ class LiveRows:
         """Rows whose vector is zero."""
         if not self.segment.entry.zeros:
             return 0
-        blocks = slices(self._stored, _BLOCK_ROWS)
-        return sum(int(np.count_nonzero(are_zero(self.segment.halves(block)))) for block in blocks)
+        dead = (are_zero(self.segment.halves(block)) for block in slices(np.flatnonzero(self.dead), _BLOCK_ROWS))
+        return self.segment.entry.zeros - sum(map(int, map(np.count_nonzero, dead)))
 
     @property
     def dim(self) -> int:

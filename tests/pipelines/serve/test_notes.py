@@ -9,12 +9,14 @@ import math
 import struct
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 
 import ragidx
 from ragidx.corpora import whole_documents as whole
 from ragidx.pipelines.index import Index
+from ragidx.retriever.hit import NO_VECTOR, NOTHING_KNOWN, WORDS_ALONE
 
 from ..conftest import Done
 from .conftest import Running, running
@@ -83,6 +85,22 @@ def test_the_note_is_there_without_hits_too(served: Running, index: Path, run: A
     found = by_agent(served, "search", query=UNKNOWN, where=where)
     assert found.structured_content["notes"] == [NOTE]
     assert found.content[0].text == f"No passage of docs was found.\n{NOTE}"
+
+
+def test_a_question_that_the_model_does_not_know_has_one_too(served: Running) -> None:
+    thai = "ประภาคาร"
+    assert served.search(thai).body["notes"] == [NOTHING_KNOWN]
+    assert (served.search(thai, mode="dense").status, served.search(thai, mode="dense").body["notes"]) == (
+        200,
+        [NO_VECTOR],
+    )
+    batch = served.ask("POST", "/v1/search:batch", {"queries": [f"mill {thai}", "the mill"]}).body["answers"]
+    assert [answer["notes"] for answer in batch] == [[WORDS_ALONE], []]
+    assert WORDS_ALONE in served.ask("GET", f"/?q=mill+{quote(thai)}").body
+    found = by_agent(served, "search", query=f"mill {thai}")
+    assert (found.structured_content["notes"], WORDS_ALONE in found.content[0].text) == ([WORDS_ALONE], True)
+    refused = served.ask("POST", "/v1/embeddings", {"model": "docs", "input": thai})
+    assert (refused.status, "gives no vector for text 1" in str(refused.body)) == (422, True)
 
 
 def test_an_empty_index_has_no_note(tmp_path: Path) -> None:
