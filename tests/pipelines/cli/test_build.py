@@ -88,8 +88,8 @@ def test_a_build_for_machines_has_one_json_object_on_stdout_and_its_progress_on_
         "dtype": "float32",
     }
     steps = [json.loads(line)["progress"] for line in done.err.splitlines()]
-    names = "stage doing n_bytes total_bytes n_pages n_documents has_new n_cut n_chunks n_sample n_encoded n_tokens seconds"
-    names += " n_rows n_derived last"
+    names = "stage doing n_bytes total_bytes n_pages n_documents has_new n_cut n_chunks n_sample n_encoded n_tokens"
+    names += " seconds n_rows n_derived last"
     assert all(list(step) == names.split() for step in steps)
     assert [step["last"] for step in steps] == [False] * (len(steps) - 1) + [True]
     assert (steps[-1]["n_documents"], steps[-1]["n_encoded"]) == (6, 6)
