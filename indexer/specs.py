@@ -281,7 +281,7 @@ class IndexSpec(Spec):
     weights: str = ""  # sha256 of the files of the model, its adapters and its pooler
     template: str = ""  # the template's pieces as they were, so that a changed template is noticed
     precomputed: Precomputed | None = later(None)  # noqa: RUF009  # its default is None
-    weight: float | None = later(None)  # of the cosine in hybrid search, as `ragidx adapt` chose it
+    weight: float | None = later(None)  # of the cosine in hybrid search, of the preset or by `ragidx adapt`
     questions: str = later("")  # table or model, whichever encodes questions; empty: there is no table
 
     def __post_init__(self) -> None:

@@ -74,7 +74,7 @@ class RankKeywords(WidthKeywords, total=False):
     ]
     weight: Annotated[
         float | None,
-        _ranking("W", "Weight of the vectors in hybrid search [default: 0.5, or what adapt chose].", least=0, most=1),
+        _ranking("W", "Weight of the vectors in hybrid search [default: the index's own, else 0.5].", least=0, most=1),
     ]
     fusion: Annotated[
         Literal["z", "rrf"] | None,

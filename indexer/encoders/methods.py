@@ -272,6 +272,13 @@ def default_filter(files: ModelFiles, spec: EncoderSpec) -> FilterSpec:
     return FilterSpec(tau=DEFAULT_TAU, offset=kept.offset)
 
 
+def preset_weight(files: ModelFiles, spec: EncoderSpec) -> float | None:
+    """The weight of the vectors in hybrid search that the preset of the method has; None: it has none."""
+    preset = files.preset()
+    weight: float | None = preset.get("weight") if spec.method == preset.get("method") else None
+    return weight
+
+
 def pca_power(files: ModelFiles, spec: EncoderSpec) -> float:
     """The power of `pca` where none is named: `PCA_POWER` of an encoder, 0 of a decoder."""
     return PCA_POWER if spec.method in OWN_MODULES or files.family == TOKEN_TABLE else 0.0

@@ -38,6 +38,7 @@ _WIDTHS = ("word_embed_proj_dim", "hidden_size", "n_embd", "d_model")  # fields 
 _PRESET = {
     **{"method": str, "template": str, "pooling": str, "attention": str, "layer": int, "filter": dict},
     "instruction": str,  # of queries
+    "weight": float,  # of the vectors in hybrid search
     "masked": bool,  # trained on masked tokens, so that a word is read one place before
 }
 

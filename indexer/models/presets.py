@@ -53,10 +53,12 @@ def known_presets() -> list[Preset]:
         rows.append(Preset(name, _summary(preset), config["hidden_size"], memory))
     for name, preset in published_presets().items():
         size = preset["parameters"]
-        rows.append(
-            Preset(name, _summary(preset), preset["width"], f"{size * 4 / 1e9:.1f} GB / {size * 2 / 1e9:.1f} GB")
-        )
+        rows.append(Preset(name, _summary(preset), preset["width"], f"{_bytes(size * 4)} / {_bytes(size * 2)}"))
     return rows
+
+
+def _bytes(n: int) -> str:
+    return f"{n / 1e9:.1f} GB" if n >= 1e9 else f"{n / 1e6:.0f} MB"
 
 
 def _summary(preset: dict[str, Any]) -> str:
@@ -64,4 +66,6 @@ def _summary(preset: dict[str, Any]) -> str:
     options = ", ".join(f"{name} {value:g}" for name, value in kept.items())
     layer = f", layer {preset['layer']}" if "layer" in preset else ""
     name = preset.get("filter", {}).get("name", "embedfilter")
+    if name == "none":
+        return f"{preset['method']}; weight {preset['weight']:g} of the vectors"
     return f"{preset['method']}{layer}; {'EmbedFilter' if name == 'embedfilter' else name} {options}"

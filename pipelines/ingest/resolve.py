@@ -219,7 +219,7 @@ def resolve_against(options: BuildOptions, stored: Store | None = None) -> Resol
         index_type=options.index_type or (AUTO if old is None else old.index_type),
         weights=weights_fingerprint(files),
         template=_template_content(encoder, files),
-        weight=None if old is None else old.weight,
+        weight=methods.preset_weight(files, encoder) if old is None else old.weight,
         questions="" if old is None else old.questions,
     )
     made = None

@@ -68,7 +68,7 @@ class Grid:
     mode: Annotated[_Texts, _ranking("M", "A search: dense, lexical, hybrid [default: all of them].")] = None
     fusion: Annotated[_Texts, _ranking("F", "Fusion of hybrid search: z, rrf [default: z].")] = None
     weight: Annotated[
-        _Floats, _ranking("W", "Weight of the cosine in hybrid search, 0 to 1 [default: 0.5, or what adapt chose].")
+        _Floats, _ranking("W", "Weight of the cosine in hybrid search, 0 to 1 [default: the index's own, else 0.5].")
     ] = None
 
     def __post_init__(self) -> None:

@@ -18,9 +18,11 @@ from ragidx.indexer.encoders.methods import (
     continued_options,
     default_filter,
     filter_spec,
+    preset_weight,
     resolve,
 )
 from ragidx.indexer.models.locate import ModelFiles, locate
+from ragidx.indexer.models.presets import published_presets
 from ragidx.indexer.options import EncoderOptions, options_of
 from ragidx.indexer.prompts.instructions import task_instructions
 from ragidx.indexer.prompts.templates import load_template
@@ -154,6 +156,24 @@ def test_a_preset_gives_its_filter_to_its_method_and_its_offset_to_all(with_pres
     assert filter_spec(files, resolve(files), FilterSpec(dim=31)) == FilterSpec(
         dim=31, offset=1
     )  # as far as there is room
+
+
+def test_a_preset_has_a_weight_for_its_method_alone(with_preset: Callable[..., ModelFiles]) -> None:
+    files = with_preset(method="echo", weight=0.7)
+
+    assert preset_weight(files, resolve(files)) == 0.7
+    assert preset_weight(files, resolve(files, method="reba")) is None
+    assert published_presets()["sentence-transformers/all-MiniLM-L6-v2"]["weight"] == 0.6
+
+
+def test_pca_of_an_encoder_has_a_power_unless_one_is_named_or_stored() -> None:
+    files = locate("mini")
+    spec, decoder = resolve(files), locate("mini-decoder")
+
+    assert filter_spec(files, spec, FilterSpec("pca")) == FilterSpec("pca", tau=2, power=0.3)
+    assert filter_spec(files, spec, FilterSpec("pca", power=0)).power == 0
+    assert filter_spec(files, spec, FilterSpec(dim=8), FilterSpec("pca", tau=2)) == FilterSpec("pca", dim=8)
+    assert filter_spec(decoder, resolve(decoder), FilterSpec("pca")).power == 0
 
 
 # --- copies
