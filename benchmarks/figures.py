@@ -12,7 +12,10 @@ import sys
 from pathlib import Path
 
 FIGURES = Path(__file__).with_name("figures.jsonl")
-LIBRARIES = ("ragidx", "torch", "transformers", "sentence-transformers", "faiss-cpu", "tokenizers", "pyarrow", "numpy")
+LIBRARIES = (
+    *("ragidx", "torch", "transformers", "sentence-transformers", "faiss-cpu", "tokenizers", "pyarrow", "numpy"),
+    "faster-paddle",
+)
 
 
 def processor():
