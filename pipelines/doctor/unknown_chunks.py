@@ -8,12 +8,14 @@ so many rows are read, evenly spaced. A tokenizer that knows a script says nothi
 
 from __future__ import annotations
 
+import sys
 from collections import Counter, defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 
+from ragidx.corpora.chunking import Chunker
 from ragidx.corpora.errors import RagidxError
 from ragidx.indexer.arrays import slices
 from ragidx.indexer.encoders.methods import resolve
@@ -47,13 +49,14 @@ def unknown_chunks(index: Path) -> UnknownChunks:
     if spec.encoder is None or spec.precomputed is not None or searcher.model_files.served or not store.n_rows:
         return found
     tokenizer = _tokenizer_of(searcher.model_files)
+    chunker = Chunker(spec.chunk, tokenizer.counter, limit=sys.maxsize)
     rows = np.unique(np.linspace(0, store.n_rows - 1, min(SAMPLE, store.n_rows)).astype(np.int64))
     n_all, n_unknown, tried = Counter[str](), Counter[str](), defaultdict[str, list[str]](list)
     for block in slices(rows, _BLOCK):
         for row in store.rows(block):
             script = script_of(row.text)
             n_all[script] += 1
-            if tokenizer.is_unknown(row.text):
+            if tokenizer.is_unknown(chunker.encoded_text(row.chunk)):
                 n_unknown[script] += 1
                 tried[script] += [row.text] if len(tried[script]) < _TRIED else []
     known_by = _known_by(tried)
