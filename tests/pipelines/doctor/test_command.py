@@ -90,7 +90,8 @@ def test_the_command_has_every_option_of_an_encoder_and_hands_it_on(run: Run) ->
 
     options = {option.name: option for option in command.params if isinstance(option, click.Option)}
 
-    assert set(options) == {*ENCODER_OPTIONS, "model", "device", "dtype", "attn", "endpoint", "offline", "as_json"}
+    others = {"model", "device", "dtype", "attn", "endpoint", "index", "offline", "as_json"}
+    assert set(options) == {*ENCODER_OPTIONS, *others}
     assert (options["model"].help or "").startswith("Check this model too: mini, mini-decoder, a folder, a GGUF file, ")
     for name in ENCODER_OPTIONS:
         typed = options[name].opts[0]
