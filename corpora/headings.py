@@ -80,7 +80,7 @@ def one_line_title(text: str) -> str:
 def begins_with(text: str, title: str) -> bool:
     """Whether a text begins with the words of a title, whatever marks are around and between them.
 
-    >>> begins_with("# **Sea** walls\\n\\nThey", "Sea walls"), begins_with("Seaside", "Sea"), begins_with("Sea", "?")
+    >>> begins_with("# **Sea** walls. They ...", "Sea walls"), begins_with("Seaside", "Sea"), begins_with("Sea", "?")
     (True, False, False)
     """
     words = _WORD.findall(title.casefold())
