@@ -46,12 +46,13 @@ def test_hits_are_ranked_from_1_by_falling_cosine(retriever: Index) -> None:
 
 
 @pytest.mark.slow
-def test_scores_are_cosines_of_query_and_chunk(retriever: Index) -> None:
+def test_scores_are_cosines_of_query_and_chunk_below_its_title(retriever: Index) -> None:
     hit = retriever.search("the story of bees", k=1, mode="dense")[0]
     query = retriever.searcher.encode(["the story of bees"])
 
-    chunk = retriever.searcher.encode([hit.text])
+    chunk = retriever.searcher.encode([f"{hit.heading}\n\n{hit.text}"])
 
+    assert hit.heading
     assert hit.score == pytest.approx(float((query @ chunk.T)[0, 0]), abs=2e-3)
 
 

@@ -109,7 +109,7 @@ def test_the_demo_needs_no_more(run_process: Run, without: Callable[..., dict[st
         "Indexed 124 documents in 276 chunks with the bundled model: 255 dimensions, and their words.\n\n"
         "Why did two radio engineers chase pigeons out of their antenna?\n\n"
         "  #  score  by vectors  by words  source\n"
-        "  1   6.60          1.        1.  astronomy/cosmic-microwave-background.md\n"
+        "  1   6.61          1.        1.  astronomy/cosmic-microwave-background.md\n"
     )
 
 

@@ -113,7 +113,7 @@ def test_a_table_is_trained_compared_and_committed(trained: ragidx.Index, built:
     assert isinstance(note, dict)
     assert {"seed", "of", "lower_bound", "questions", "n_tokens"} <= note.keys()
     assert store.manifest.requires == ("question table",)
-    assert stages[:2] == ["encoding 4,405 single tokens", "training, step 0 of 4"]
+    assert stages[:2] == ["encoding 4,415 single tokens", "training, step 0 of 4"]
     assert stages[-2:] == ["asking both", "writing the table"]
     assert not verify(INDEX)
     table = trained.searcher.table
