@@ -46,6 +46,15 @@ def test_a_document_is_added_read_and_deleted(writable: Running, own_index: Path
     assert writable.ask("GET", place).status == 404
 
 
+def test_a_title_in_the_metadata_finds_its_document_and_is_no_part_of_its_text(writable: Running) -> None:
+    given = {"text": "It has a tail.", "metadata": {"title": "Halley's comet"}}
+
+    assert writable.ask("PUT", "/v1/documents/halley", given).status == 200
+
+    (hit,) = writable.search("halley", mode="lexical").body["hits"]
+    assert (hit["doc_id"], hit["heading"], hit["text"]) == ("halley", "Halley's comet", "It has a tail.")
+
+
 @pytest.mark.parametrize(
     ("body", "message"),
     [

@@ -325,3 +325,13 @@ def test_from_documents_and_from_texts_make_a_store_or_add_to_one(tmp_path: Path
     assert [one.id for one in made.get_by_ids(["a", "b"])] == ["a", "b"]
     assert math.isclose(made.similarity_search_with_score("lake", k=1)[0][1], 1, abs_tol=1e-3)
     assert made.embeddings is EMBEDDING
+
+
+def test_a_title_in_the_metadata_finds_its_document_which_comes_back_as_it_was() -> None:
+    titles = [{"title": "Owls"}, {"title": "Bees"}, {}]
+    store = RagidxVectorStore.from_texts(["They hunt at night.", "They dance.", "They do."], metadatas=titles)
+
+    (found,) = store.similarity_search("owls", k=1)
+
+    assert (found.page_content, found.metadata["title"]) == ("They hunt at night.", "Owls")
+    assert {chunk.heading for chunk in opened(store).chunks()} == {"Owls", "Bees", ""}
