@@ -12,6 +12,7 @@ import pytest
 import ragidx
 from ragidx import Grid, Questions
 from ragidx.corpora.errors import CorpusError
+from ragidx.corpora.headings import SEPARATOR
 from ragidx.corpora.records import Chunk
 from ragidx.pipelines.cli.demo import sample_corpus
 from ragidx.pipelines.experiments.evaluate.sources.source import IndexSource
@@ -73,7 +74,8 @@ def test_changed_chunks_alone_have_other_vectors_and_those_of_their_text(index: 
     same = np.setdiff1d(everything, differ)
     np.testing.assert_array_equal(after[same], before[same])
     assert (after[differ] != before[differ]).any(axis=1).all()
-    texts = [now[row].text for row in differ]
+    titles = {row: now[row].heading.partition(SEPARATOR)[0] for row in differ if not now[row].bare}
+    texts = [f"{titles[row]}\n\n{now[row].text}" if titles.get(row) else now[row].text for row in differ]
     embedder = ragidx.load_embedder("mini", filter="none")
     np.testing.assert_allclose(after[differ], embedder.embed_document(texts), atol=1e-3)
 
