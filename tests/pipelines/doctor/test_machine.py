@@ -172,7 +172,7 @@ def test_the_packages_own_metadata_is_what_installed_versions_are_held_against(m
     *required, extras = installed()
 
     assert "numpy" in [finding.name for finding in required]
-    assert extras.value.startswith("not installed: models, docs, serve, ")
+    assert extras.value.startswith("not installed: models, docs, ocr, serve, ")
 
 
 def test_packages_that_are_missing_or_too_old_are_warnings_and_missing_extras_have_a_line() -> None:

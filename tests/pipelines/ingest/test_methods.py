@@ -12,6 +12,7 @@ import pytest
 
 import ragidx
 from ragidx.corpora.errors import SpecError
+from ragidx.corpora.headings import SEPARATOR, begins_with
 from ragidx.indexer.store import Store
 from ragidx.indexer.store.manifest import _with_checksum
 
@@ -62,6 +63,12 @@ def model(tiny_model: Callable[..., Path], small_corpus: Path, monkeypatch: pyte
     return str(tiny_model("llama", max_position_embeddings=256))
 
 
+def titled(heading: str, text: str) -> str:
+    """A chunk as it is encoded."""
+    title = heading.partition(SEPARATOR)[0]
+    return f"{title}\n\n{text}" if title and not begins_with(text, title) else text
+
+
 @pytest.mark.parametrize("case", METHODS)
 def test_a_stored_row_is_its_texts_vector_and_a_second_build_is_idle(case: str, model: str) -> None:
     options = METHODS[case]
@@ -81,7 +88,7 @@ def test_a_stored_row_is_its_texts_vector_and_a_second_build_is_idle(case: str, 
     stored = store.vectors(range(store.n_rows))
     encoder = ragidx.load_encoder(model, device="cpu", dtype="float32", **encoder_options)
     for kind in (encoder.encode_document, encoder.encode_query):
-        raw = kind([row.text for row in rows] if kind == encoder.encode_document else QUERIES)
+        raw = kind([titled(row.heading, row.text) for row in rows] if kind == encoder.encode_document else QUERIES)
         unit = raw / np.linalg.norm(raw, axis=1, keepdims=True)
         if kind == encoder.encode_document:
             np.testing.assert_allclose(stored, unit, atol=1e-3)  # rows are kept in float16

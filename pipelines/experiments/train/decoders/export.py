@@ -272,7 +272,8 @@ def _checked(embedder: Embedder, folder: Path) -> float:
     theirs = SentenceTransformer(str(folder), device="cpu", local_files_only=True)
     largest, encoder = 0.0, embedder.encoder
     fits = (encoder.text_limit() or _LONG) - _SPARE  # of a longer text the two cut off different tokens
-    texts = [text for text in _CHECKED if len(encoder.tokenizer.piece(text)) <= fits]
+    known = [text for text in _CHECKED if not encoder.tokenizer.is_unknown(text)]  # ours of others are zero
+    texts = [text for text in known if len(encoder.tokenizer.piece(text)) <= fits]
     for what, ours, other in (
         ("documents", embedder.embed_document(texts), theirs.encode_document(texts)),
         ("texts of `encode`", embedder.embed_document(texts), theirs.encode(texts)),
