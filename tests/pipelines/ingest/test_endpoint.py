@@ -290,7 +290,7 @@ def test_a_sweep_asks_for_each_text_once(server: EmbeddingServer, many: Path, in
     of_index = ragidx.evaluate(index, grid=Grid(dim=[8]), costs=True, endpoint=server.url)
 
     assert {row.configuration.dim for row in swept.tasks[0].rows} == {4, 8, 16}
-    assert len(server.asked) == 301  # and the index has its vectors
+    assert (len(server.asked), len(set(server.asked))) == (302, 301)  # the canary twice, by each encoder that asks
     assert {row.tokens for row in swept.tasks[0].rows} == {None}  # the server's tokenizer is not here
     assert {row.configuration.filter for row in of_index.tasks[0].rows} == {
         "none",

@@ -45,7 +45,7 @@ for stage, options in json.loads(given).items():
     except KeyError:
         stop_at = None
     parts = getattr(train, stage)(model, out=f"{place}/{stage}-parts", **options)
-    idle = getattr(train, stage)(model, out=f"{place}/{stage}-idle", **{**options, "rate": 1e-9, "patience": 1})
+    idle = getattr(train, stage)(model, out=f"{place}/{stage}-idle", **{**options, "rate": 1e-30, "patience": 1})
     print(json.dumps([stage, torch.distributed.get_rank(), report.after, report.steps, idle.steps]), flush=True)
 """
 
