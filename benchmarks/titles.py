@@ -34,9 +34,9 @@ MODES = ("lexical", "dense", "hybrid")
 NOTES = Path(__file__).with_name("notes")
 
 
-def smaller(evalsets, name, room, n_documents):
+def smaller(evalsets, name, temp, n_documents):
     """A folder of sets in which one has at most so many documents: those that are judged, then the first others."""
-    source, folder = evalsets / name, Path(room, name)
+    source, folder = evalsets / name, Path(temp, name)
     with gzip.open(source / "corpus.jsonl.gz", "rt", encoding="utf-8") as file:
         rows = {json.loads(line)["_id"]: line for line in file}
     splits = [split for split in ("train", "test") if (source / "qrels" / f"{split}.tsv").is_file()]
@@ -44,7 +44,7 @@ def smaller(evalsets, name, room, n_documents):
     kept = [*sorted(judged & rows.keys()), *(name for name in rows if name not in judged)][:n_documents]
     shutil.copytree(source, folder, ignore=shutil.ignore_patterns("corpus*"))
     (folder / "corpus.jsonl").write_text("".join(rows[name] for name in rows if name in set(kept)), "utf-8")
-    return Path(room)
+    return Path(temp)
 
 
 def where(evalsets, name):
@@ -76,8 +76,8 @@ def compare(figure, before, after, **setting):
 def front(arguments):
     for model in arguments.models:
         for name in arguments.sets:
-            with tempfile.TemporaryDirectory() as room:
-                folder = smaller(arguments.evalsets, name, room, arguments.documents) if arguments.documents else None
+            with tempfile.TemporaryDirectory() as temp:
+                folder = smaller(arguments.evalsets, name, temp, arguments.documents) if arguments.documents else None
                 source, questions = where(folder or arguments.evalsets, name)
                 for size in arguments.sizes:
                     both = [ChunkSpec(size=size, titles=titles) for titles in (False, True)]
@@ -92,8 +92,8 @@ def lost(arguments):
             source, questions = where(arguments.evalsets, name)
             with gzip.open(source / "corpus.jsonl.gz", "rt", encoding="utf-8") as file:
                 rows = [json.loads(line) for line in file]
-            with tempfile.TemporaryDirectory() as room:
-                both = Path(room, "without.jsonl"), Path(room, "with.jsonl")
+            with tempfile.TemporaryDirectory() as temp:
+                both = Path(temp, "without.jsonl"), Path(temp, "with.jsonl")
                 for path, keys in zip(both, (("_id", "text"), ("_id", "title", "text")), strict=True):
                     lines = (json.dumps({key: row[key] for key in keys}) + "\n" for row in rows)
                     path.write_text("".join(lines), "utf-8")
@@ -105,11 +105,11 @@ def lost(arguments):
 
 def plain(path, folder, questions, model, chunks, arguments):
     """`values_of` a file whose ids have its name in front of the set's own."""
-    with tempfile.TemporaryDirectory() as room:
+    with tempfile.TemporaryDirectory() as temp:
         head, *lines = (folder / "qrels" / "test.tsv").read_text("utf-8").splitlines()
         rows = (line.split("\t") for line in lines)
         named = ["\t".join([query, f"{path.name}#{name}", grade]) for query, name, grade in rows]
-        judged = Path(room, "qrels.tsv")
+        judged = Path(temp, "qrels.tsv")
         judged.write_text("\n".join([head, *named]), "utf-8")
         return values_of(path, Questions.read(questions.queries, judged), model, chunks, arguments)
 

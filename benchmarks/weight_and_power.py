@@ -88,13 +88,13 @@ def fewer(arguments, name):
     return arguments.documents if name == "scifact" else None
 
 
-def with_fewer(arguments, room):
+def with_fewer(arguments, temp):
     """The folder of sets; of SciFact at most `--documents`."""
     if not arguments.documents:
         return arguments.evalsets
     for name in ("stsb", "cranfield"):
-        Path(room, name).symlink_to(arguments.evalsets.resolve() / name)
-    return smaller(arguments.evalsets, "scifact", room, arguments.documents)
+        Path(temp, name).symlink_to(arguments.evalsets.resolve() / name)
+    return smaller(arguments.evalsets, "scifact", temp, arguments.documents)
 
 
 def main():
@@ -106,8 +106,8 @@ def main():
     parser.add_argument("--documents", type=int, help="of SciFact at most so many, those that are judged first")
     parser.add_argument("--cache", default="")
     arguments = parser.parse_args()
-    with tempfile.TemporaryDirectory() as room:
-        arguments.evalsets = with_fewer(arguments, room)
+    with tempfile.TemporaryDirectory() as temp:
+        arguments.evalsets = with_fewer(arguments, temp)
         {"weight": weight, "power": power}[arguments.what](arguments)
 
 

@@ -77,7 +77,7 @@ def stemmer(language: str) -> Stem:
             for first, last, rule in rules:
                 if first <= word[0] <= last:
                     return rule(word) or word
-        return own(word) or word  # Snowball's Greek makes nothing of some words
+        return own(word) or word  # Snowball's Greek leaves no letter of some words
 
     return stem
 
