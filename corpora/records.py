@@ -168,6 +168,7 @@ class Chunk:
     text: str
     heading: str = ""  # heading path, " > " between levels; empty if there is none
     bare: bool = field(default=False, repr=False, compare=False)  # the text alone is encoded: it has the title, say
+    ids: bytes | None = field(default=None, repr=False, compare=False)  # tokens of the text, where its chunker knows
 
     @property
     def id(self) -> str:

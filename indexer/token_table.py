@@ -11,6 +11,7 @@ fitted to: that adds the same number to all scores of a question.
 from __future__ import annotations
 
 import functools
+import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Self
@@ -87,15 +88,19 @@ class TokenTable:
 
     def vector(self, ids: Ints) -> Floats:
         """(k,) of a text's tokens and pairs, of unit length; zero where none has a row."""
-        rows = row_numbers(ids, self.tokens, self.pairs)
-        scales, numbers = self.scales.take(rows), self.rows.take(rows, axis=0).astype(np.float32)
-        added: Floats = np.einsum("i,ij->j", scales, numbers)  # not BLAS: its threads cost more than they save here
-        length = np.sqrt(np.square(added).sum())
-        return added / length if length > 0 else added
+        found: Floats = self.vectors_of_ids([ids])[0]
+        return found
 
     def vectors_of_ids(self, ids: Sequence[Ints]) -> Floats:
-        """(n, k) vectors of texts by their tokens."""
-        return np.stack([self.vector(row) for row in ids])
+        """(n, k) vectors of texts by their tokens. Each is added up by itself, so it never depends on the others."""
+        rows, ends = rows_of_texts(ids, self.tokens, self.pairs)
+        vectors = np.zeros((len(ids), self.dim), np.float32)
+        for number, (start, end) in enumerate(itertools.pairwise([0, *ends.tolist()])):
+            numbers = self.rows.take(rows[start:end], axis=0).astype(np.float32)
+            # not BLAS: its threads cost more than they save here
+            np.einsum("i,ij->j", self.scales.take(rows[start:end]), numbers, out=vectors[number])
+        lengths = np.sqrt(np.square(vectors).sum(axis=1, keepdims=True))
+        return np.divide(vectors, lengths, out=vectors, where=lengths > 0)
 
     def narrowed(self, dim: int) -> Self:
         """The table of the first `dim` dimensions."""
@@ -168,14 +173,30 @@ def pair_keys(ids: Ints) -> Ints:
 
 
 def row_numbers(ids: Ints, tokens: Ints, pairs: Ints) -> Ints:
-    """The rows of a text in a table of these tokens and pairs."""
-    return np.concatenate([_places(ids, tokens), len(tokens) + _places(pair_keys(ids), pairs)])
+    """The rows of a text in a table of these tokens and pairs: those of its tokens, then those of its pairs."""
+    return rows_of_texts([ids], tokens, pairs)[0]
+
+
+def rows_of_texts(ids: Sequence[Ints], tokens: Ints, pairs: Ints) -> tuple[Ints, Ints]:
+    """The rows of texts in a table, those of one after those of another; and (n,) where each ends among them."""
+    flat, owner = np.concatenate(ids), np.repeat(np.arange(len(ids)), [len(one) for one in ids])
+    beside = np.flatnonzero(owner[1:] == owner[:-1])  # no pair is of two texts
+    found = [_places(flat, tokens), _places(pair_keys(flat)[beside], pairs)]
+    rows = np.concatenate([found[0], np.where(found[1] < 0, -1, found[1] + len(tokens))])
+    owner = np.concatenate([owner, owner[beside]])
+    kept = np.flatnonzero(rows >= 0)
+    kept = kept[np.argsort(owner[kept], kind="stable")]
+    return rows[kept], np.cumsum(np.bincount(owner[kept], minlength=len(ids)))
 
 
 def _places(wanted: Ints, keys: Ints) -> Ints:
-    """Where in the keys those of the wanted are that are there."""
+    """Where each of the wanted is among the keys; -1 for one that is not there."""
     if not len(keys):
-        return np.zeros(0, np.int64)
+        return np.full(len(wanted), -1)
+    if keys[0] >= 0 and keys[-1] < len(wanted):  # ids of tokens, and many of them: looked up, not searched
+        place_of = np.full(keys[-1] + 2, -1)
+        place_of[keys] = np.arange(len(keys))
+        return place_of.take(wanted, mode="clip")
     places = np.minimum(np.searchsorted(keys, wanted), len(keys) - 1)
-    found: Ints = places[keys[places] == wanted]
+    found: Ints = np.where(keys[places] == wanted, places, -1)
     return found

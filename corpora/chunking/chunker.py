@@ -16,6 +16,7 @@ import bisect
 import dataclasses
 import functools
 from collections.abc import Callable, Iterator, Sequence
+from typing import TypeAlias
 
 import tokenizers
 
@@ -30,6 +31,8 @@ from ragidx.corpora.spec import ChunkSpec
 
 TITLE_TOKENS = 32
 """The most tokens of a title in front of a chunk."""
+
+ChunkOf: TypeAlias = Callable[[int, int, bytes | None], Chunk]
 
 _BETWEEN = 8  # tokens, with some to spare, of the empty line behind a title
 _WINDOW_CHARS = 1 << 18  # tokenising 1 MiB at once takes 150 MB
@@ -75,6 +78,7 @@ class Chunker:
         self._spec, self._limit = spec, limit
         self._tokenizer = _plain_copy(tokenizer) if isinstance(tokenizer, tokenizers.Tokenizer) else tokenizer
         self._bounded = functools.lru_cache(maxsize=1024)(self._make_bounded)
+        self._title_ids = functools.lru_cache(maxsize=1024)(lambda title: self.ids([title])[0])
 
     def chunks(self, document: Document) -> Iterator[Chunk]:
         """The chunks of a document, in order; their ends rise, so no two are the same. A blank document has none.
@@ -90,15 +94,15 @@ class Chunker:
             title = ""  # paths begin with it, or with another heading of its level; a page's may name the site, too
         reached = 0
 
-        def chunk_of(start: int, end: int) -> Chunk:
+        def chunk_of(start: int, end: int, ids: bytes | None) -> Chunk:
             text = document.text[start:end]
             path = all_sections[bisect.bisect_right(starts, start) - 1].path if all_sections else ""
             if not self._spec.titles:
-                return Chunk(document.id, start, end, text, path or document.heading, bare=not path)
+                return Chunk(document.id, start, end, text, path or document.heading, not path, ids)
             if begins_with(text, title):
-                return Chunk(document.id, start, end, text, path, bare=True)
+                return Chunk(document.id, start, end, text, path, True, ids)
             heading = f"{title}{SEPARATOR}{path}" if title and path else title or path
-            return Chunk(document.id, start, end, text, heading, bare=begins_with(text, _outermost(heading)))
+            return Chunk(document.id, start, end, text, heading, begins_with(text, _outermost(heading)), ids)
 
         with panics_of("tokenizers", document.id, bare=True):
             for spans in self._batches(document, Levels(document.text, all_sections)):
@@ -124,6 +128,15 @@ class Chunker:
                 return text
             title = _shorter(title)
         return chunk.text
+
+    def encoded_ids(self, chunks: Sequence[Chunk], texts: Sequence[str]) -> list[bytes]:
+        """The token ids of chunks' encoded texts, as `ids` gives them."""
+        found = []
+        for chunk, text in zip(chunks, texts, strict=True):
+            title = text[: len(text) - len(chunk.text)]
+            found.append(None if chunk.ids is None else self._title_ids(title) + chunk.ids if title else chunk.ids)
+        left = iter(self.ids([text for text, ids in zip(texts, found, strict=True) if ids is None]))
+        return [next(left) if ids is None else ids for ids in found]
 
     def ids(self, texts: Sequence[str]) -> list[bytes]:
         """The token ids of encoded texts, as the encoder's tokenizer gives them, as bytes of `ID_DTYPE`."""
@@ -154,7 +167,8 @@ class Chunker:
         start = behind = 0
         while (start := next_seen(text, start)) < end:
             stop = min(end, start + width)
-            window = Window(text, start, stop, self._counter.pieces(text[start:stop], start), last=stop == end)
+            pieces = self._counter.pieces(text[start:stop], start, ids=self.takes_ids)
+            window = Window(text, start, stop, pieces, last=stop == end)
             spans, following = pack(window, levels, self._counter, budget, overlap, behind)
             if not spans and stop < end:  # nothing but a word, and a blank that is longer than the window
                 window = dataclasses.replace(window, last=True)
@@ -162,10 +176,9 @@ class Chunker:
             yield spans
             start, behind = following, spans[-1].end
 
-    def _fitting(self, chunk_of: Callable[[int, int], Chunk], text: str, spans: Sequence[TextSpan]) -> Iterator[Chunk]:
+    def _fitting(self, chunk_of: ChunkOf, text: str, spans: Sequence[TextSpan]) -> Iterator[Chunk]:
         """The spans' text in chunks of at most `capacity` tokens: one that is too long is halved until it fits."""
-        inner = [stripped(text, span.start, span.end) for span in spans]
-        chunks = [chunk_of(start, end) for start, end in inner]
+        chunks = [chunk_of(*stripped(text, span.start, span.end), span.ids) for span in spans]
         doubtful = [number for number, span in enumerate(spans) if span.doubtful]
         counts = dict(zip(doubtful, self._counts([chunks[number] for number in doubtful]), strict=True))
         for number, chunk in enumerate(chunks):

@@ -24,6 +24,7 @@ class TextSpan:
     start: int
     end: int
     doubtful: bool  # whether its tokens may be more than was counted
+    ids: bytes | None = None  # its tokens, where no piece may have others
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +53,8 @@ def pack(
     """
     p = window.pieces
     if window.last and p.seen[-1] <= budget and window.end - window.start <= CHARS_A_TOKEN * budget:
-        return [TextSpan(window.start, window.end, bool(p.doubts[-1]) or not counter.exact)], window.end
+        doubtful = bool(p.doubts[-1]) or not counter.exact
+        return [TextSpan(window.start, window.end, doubtful, p.span_ids(0, len(p.ends) - 1))], window.end
     return _Packer(window, levels.of(p, window.start, window.end), counter, budget).spans(overlap, behind)
 
 
@@ -114,7 +116,8 @@ class _Packer:
     def _span(self, first: int, cut: int) -> TextSpan:
         p = self.window.pieces
         doubtful = p.doubts[cut + 1] > p.doubts[first] or p.seen[cut] - p.tokens[first] >= self.budget - 1
-        return TextSpan(self._begin(first), int(p.ends[cut]), bool(doubtful or not self.counter.exact))
+        doubtful = bool(doubtful or not self.counter.exact)
+        return TextSpan(self._begin(first), int(p.ends[cut]), doubtful, p.span_ids(first, cut))
 
     def _begin(self, piece: int) -> int:
         """Where the text of a piece begins."""

@@ -11,11 +11,12 @@ from __future__ import annotations
 import functools
 import itertools
 import re
+import threading
 import unicodedata
 from array import array
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import TypeAlias, TypeVar
 
 import numpy as np
 import tokenizers
@@ -24,6 +25,7 @@ from numpy.typing import NDArray
 from ragidx.corpora.chunking.places import whole_cluster
 
 Numbers: TypeAlias = NDArray[np.int64]
+_N = TypeVar("_N", bound=np.generic)
 
 ID_DTYPE = np.dtype(np.uint32)
 """Of token ids, where many are kept or sent."""
@@ -33,6 +35,8 @@ PIECE_CHARS = 64
 
 _CACHED = 1 << 19  # pieces, some 70 MB; then the cache begins again
 _CACHED_CHARS = 2 * PIECE_CHARS
+_AT_ONCE = 512  # words that are tokenised as one text
+_BETWEEN = ";"  # of them: one of the marks that are tokens of their own
 
 # What a piece is, in one number: tokens, characters, and these bits.
 KIND, NEWLINES, SMALL, DOUBT, LEAD, TRAIL, BLANK, MARK = 3, 3 << 2, *(1 << bit for bit in range(4, 10))
@@ -77,6 +81,8 @@ class Pieces:
         glued: (p,) whether a place is inside a word, or before white space.
         leads: (p,) white space in front of the text of each.
         doubts: (p + 1,) how many pieces before each may have other tokens in a chunk than here.
+        ids: (t,) `ID_DTYPE`, the tokens themselves; None where they were not asked for, or are not the sum of those of
+            pieces without the white space between them.
     """
 
     ends: Numbers
@@ -86,6 +92,43 @@ class Pieces:
     glued: NDArray[np.bool_]
     leads: Numbers
     doubts: Numbers
+    ids: NDArray[np.uint32] | None = None
+
+    def span_ids(self, first: int, last: int) -> bytes | None:
+        """The ids of some pieces in a row; None where they are not known, or one of them may have others there."""
+        if self.ids is None or self.doubts[last + 1] > self.doubts[first]:
+            return None
+        return self.ids[self.tokens[first] : self.tokens[last + 1]].tobytes()
+
+
+class _Known:
+    """Pieces by number, from 1 on: what each is, and its token ids. It only grows, and a reader needs no lock."""
+
+    def __init__(self) -> None:
+        self.numbers: dict[str, int] = {}
+        self.size = 1
+        self._codes, self._starts = np.zeros(1, np.int64), np.zeros(1, np.int64)
+        self._ids, self._n_ids = np.zeros(1, ID_DTYPE), 0
+
+    def add(self, codes: Sequence[int], ids: bytes) -> range:
+        """The numbers of further pieces, of which each has as many ids as its code says, or none has any."""
+        counts = np.array(codes, np.int64) >> _TOKENS
+        first, self.size = self.size, self.size + len(codes)
+        self._codes, self._starts = _with_room(self._codes, self.size), _with_room(self._starts, self.size)
+        self._codes[first : self.size] = codes
+        self._starts[first : self.size] = self._n_ids + np.cumsum(counts) - counts
+        before, self._n_ids = self._n_ids, self._n_ids + len(ids) // ID_DTYPE.itemsize
+        self._ids = _with_room(self._ids, self._n_ids)
+        self._ids[before : self._n_ids] = np.frombuffer(ids, ID_DTYPE)
+        return range(first, self.size)
+
+    def codes(self, numbers: Numbers) -> Numbers:
+        """(p,) what pieces are."""
+        return self._codes[numbers]
+
+    def ids(self, numbers: Numbers) -> NDArray[np.uint32]:
+        """(t,) the ids of pieces, one after the other."""
+        return self._ids[run_places(self._starts[numbers], self._codes[numbers] >> _TOKENS)]
 
 
 class Counter:
@@ -101,12 +144,13 @@ class Counter:
 
     def __init__(self, tokenizer: tokenizers.Tokenizer) -> None:
         self.tokenizer = tokenizer
-        self._codes: dict[str, int] = {}  # of pieces
+        self._lock = threading.Lock()
+        self._known = _Known()
         self._words: dict[str, bytes] = {}  # ids of words, without the white space around them
         self.exact = self._adds_up(_FREE, apart=True) or any(map(self._adds_up, _PATTERNS))
         if not self.exact:
             self._pattern = _FREE
-        self._codes = {}
+        self._known = _Known()
 
     def counts(self, texts: list[str]) -> list[int]:
         """The tokens of whole texts."""
@@ -114,10 +158,11 @@ class Counter:
 
     def ids(self, texts: Sequence[str]) -> list[bytes]:
         """The ids of whole texts, as bytes: those of their words, where white space is no part of a token."""
-        if not (self.exact and self._free):
+        if not self._adds_ids:
             return self._ids(texts)
         words = [[] if _NOT_PLAIN_SPACE.search(text) else text.split() for text in texts]
-        known = self._known(set(itertools.chain.from_iterable(words)).difference(self._words))
+        every = set(itertools.chain.from_iterable(words))
+        known = self._ids_of_words([word for word in every if len(word) <= PIECE_CHARS])
         rows = [_joined(one, known) if one and all(map(known.__contains__, one)) else None for one in words]
         left = iter(self._ids([text for text, row in zip(texts, rows, strict=True) if row is None]))
         return [next(left) if row is None else row for row in rows]
@@ -126,24 +171,29 @@ class Counter:
         """How many tokens more a piece has without the white space around it."""
         if self._free or not self.exact or piece == bare:
             return 0
-        more, less = self._of([bare, piece]) >> _TOKENS
+        known = self._known
+        more, less = known.codes(self._numbers(known, [bare, piece])) >> _TOKENS
         return int(more - less)
 
-    def pieces(self, text: str, start: int) -> Pieces:
-        """The pieces of a text that begins at `start` of its document."""
-        parts = self._pattern.findall(text)
-        codes = self._of(parts)
-        if len(long := np.flatnonzero(codes == 0)):
+    def pieces(self, text: str, start: int, *, ids: bool = False) -> Pieces:
+        """The pieces of a text that begins at `start` of its document, with their `ids` if they are asked for."""
+        parts, known = self._pattern.findall(text), self._known
+        numbers = self._numbers(known, parts)
+        if len(long := np.flatnonzero(numbers == 0)):
             cut = [list(_parts(parts[place])) for place in long.tolist()]
             places = np.repeat(long - np.arange(len(long)), [len(one) for one in cut])
-            found = self._of(list(itertools.chain.from_iterable(cut)), long=True)
-            codes = np.insert(np.delete(codes, long), places, found)
+            found = self._numbers(known, list(itertools.chain.from_iterable(cut)), long=True)
+            numbers = np.insert(np.delete(numbers, long), places, found)
+        codes = known.codes(numbers)
         ends = np.cumsum(codes >> _CHARS & _CHARS_MASK)
         if self.exact:
             tokens = np.concatenate(([0], np.cumsum(codes >> _TOKENS)))
         else:
             tokens = np.concatenate(([0], self._counted(text, ends)))
-        return _laid_out(codes, ends + start, tokens)
+        laid_out = _laid_out(codes, ends + start, tokens, known.ids(numbers) if ids and self._adds_ids else None)
+        if known.size > _CACHED:
+            self._known = _Known()
+        return laid_out
 
     def _counted(self, text: str, ends: Numbers) -> Numbers:
         """The tokens that end up to each of `ends`; a token that ends before its neighbour counts with that one."""
@@ -151,56 +201,72 @@ class Counter:
         token_ends = np.maximum.accumulate(np.fromiter((end for _, end in offsets), np.int64, len(offsets)))
         return np.searchsorted(token_ends, ends, "right")
 
-    def _of(self, pieces: list[str], *, long: bool = False) -> Numbers:
-        """The codes of pieces, (p,); 0 for one that is to be cut up, unless `long`."""
-        codes = np.fromiter(map(self._codes.get, pieces, itertools.repeat(0)), np.int64, len(pieces))
-        missing = np.flatnonzero(codes == 0)
-        if not len(missing):
-            return codes
-        found = self._learn({pieces[place] for place in missing.tolist()}, long=long)
-        codes[missing] = [found[pieces[place]] for place in missing.tolist()]
-        return codes
+    @property
+    def _adds_ids(self) -> bool:
+        """Whether the ids of a text are those of its words."""
+        return self.exact and self._free
 
-    def _learn(self, new: Iterable[str], *, long: bool) -> dict[str, int]:
-        """The codes of pieces that are not in the cache, which has the short ones afterwards."""
-        found = {} if long else dict.fromkeys((piece for piece in new if len(piece.strip()) > PIECE_CHARS), 0)
-        left = [piece for piece in new if piece not in found]
-        for piece, tokens in zip(left, self._tokens(left), strict=True):
-            found[piece] = code = tokens << _TOKENS | len(piece) << _CHARS | _bits(piece)
-            if len(piece) <= _CACHED_CHARS:
-                self._codes[piece] = code
-        if len(self._codes) > _CACHED:
-            self._codes = {}
-        return found
+    def _numbers(self, known: _Known, pieces: list[str], *, long: bool = False) -> Numbers:
+        """The numbers of pieces, (p,), which are known afterwards; 0 for one that is to be cut up, unless `long`."""
+        numbers = np.fromiter(map(known.numbers.get, pieces, itertools.repeat(0)), np.int64, len(pieces))
+        missing = np.flatnonzero(numbers == 0)
+        if len(missing):
+            found = self._learn(known, [pieces[place] for place in missing.tolist()], long=long)
+            numbers[missing] = [found[pieces[place]] for place in missing.tolist()]
+        return numbers
 
-    def _tokens(self, pieces: list[str]) -> Iterable[int]:
+    def _learn(self, known: _Known, pieces: Iterable[str], *, long: bool) -> dict[str, int]:
+        """The numbers of pieces, of which the short ones are found from now on."""
+        with self._lock:
+            found = {piece: known.numbers.get(piece, 0) for piece in pieces}
+            new = [one for one, number in found.items() if not number and (long or len(one.strip()) <= PIECE_CHARS)]
+            tokens, ids = self._tokens(new)
+            codes = [n << _TOKENS | len(one) << _CHARS | _bits(one) for one, n in zip(new, tokens, strict=True)]
+            learned = dict(zip(new, known.add(codes, ids), strict=True))
+            known.numbers.update(item for item in learned.items() if len(item[0]) <= _CACHED_CHARS)
+        return found | learned
+
+    def _tokens(self, pieces: list[str]) -> tuple[list[int], bytes]:
+        """How many tokens each piece has; and these, where white space is no part of one."""
         if not self.exact:
-            return (0 for _ in pieces)
+            return [0] * len(pieces), b""
         if not self._free:
-            return self.counts(pieces)
+            return self.counts(pieces), b""
         words = [piece.strip() for piece in pieces]
-        bare = [word.strip(self._marks) for word in words] if self._marks else words
-        known = self._learned(bare)
-        pairs = zip(words, bare, strict=True)
-        return (len(known[inner]) // ID_DTYPE.itemsize + len(word) - len(inner) for word, inner in pairs)
+        known = self._ids_of_words(words)
+        ids = [known[word] for word in words]
+        return [len(one) // ID_DTYPE.itemsize for one in ids], b"".join(ids)
 
-    def _known(self, words: set[str]) -> dict[str, bytes]:
-        """The cache of words, which has these with the marks around them afterwards; long ones may be missing."""
-        new = {word: word.strip(self._marks) for word in words if len(word) <= PIECE_CHARS}
-        known = self._learned([*new.values(), *self._marks])
-        for word, inner in new.items():
-            at = word.find(inner)
-            known[word] = _joined([*word[:at], inner, *word[at + len(inner) :]], known)
-        return known
-
-    def _learned(self, words: Iterable[str]) -> dict[str, bytes]:
-        """The cache of words, which has these afterwards."""
+    def _ids_of_words(self, words: Iterable[str]) -> dict[str, bytes]:
+        """The cache of words, which has these with the marks around them afterwards."""
         known = self._words
-        new = list({word for word in words if word not in known})
-        known.update(zip(new, self._ids(new), strict=True))
         if len(known) > _CACHED:
-            self._words = {}
+            known = self._words = {}
+        new = {word: word.strip(self._marks) for word in words if word not in known} if self._marks else {}
+        inner = [*new.values(), *self._marks] if self._marks else words
+        known.update(self._ids_of({word for word in inner if word not in known}))
+        for word, bare in new.items():
+            if word != bare:
+                at = word.find(bare)
+                known[word] = _joined([*word[:at], bare, *word[at + len(bare) :]], known)
         return known
+
+    def _ids_of(self, words: set[str]) -> Iterator[tuple[str, bytes]]:
+        """The ids of words: many are tokenised as one text, with a mark between them, which takes half of the time."""
+        sure = [word for word in words if self._marks and _BETWEEN not in word and word.isprintable()]
+        alone = list(words.difference(sure))
+        yield from zip(alone, self._ids(alone), strict=True)
+        for start in range(0, len(sure), _AT_ONCE):
+            part = sure[start : start + _AT_ONCE]
+            (whole,) = self._ids([f" {_BETWEEN} ".join(["", *part])])
+            ids = np.frombuffer(whole, ID_DTYPE)
+            ends = np.flatnonzero(ids == ids[0]).tolist()
+            if len(ends) == len(part):
+                spans = itertools.pairwise([*ends, len(ids)])
+                size = ID_DTYPE.itemsize
+                yield from zip(part, (whole[size * (low + 1) : size * high] for low, high in spans), strict=True)
+            else:
+                yield from zip(part, self._ids(part), strict=True)
 
     def _ids(self, texts: Sequence[str]) -> list[bytes]:
         encoded = self.tokenizer.encode_batch_fast(list(texts), add_special_tokens=False)
@@ -212,13 +278,35 @@ class Counter:
         With `apart`, each mark around a word is taken for a token of its own: there are half as many words to count.
         """
         self._pattern, self._free, self._marks, self.exact = pattern, pattern is _FREE, _APART if apart else "", True
-        self._codes, self._words = {}, {}
+        self._known, self._words = _Known(), {}
         added = self.tokenizer.get_added_tokens_decoder().values()
         if any(not one.special and (one.lstrip or one.rstrip or re.search(r"\s", one.content)) for one in added):
             return False
         texts = [text.strip() for text in (_TRIED, *_TRIED.split("\n\n"), *_TRIED.splitlines())]
-        sums = [int((self._of(pattern.findall(text)) >> _TOKENS).sum()) for text in texts]
+        known = self._known
+        parts = (self._numbers(known, pattern.findall(text)) for text in texts)
+        sums = [int((known.codes(numbers) >> _TOKENS).sum()) for numbers in parts]
         return sums == self.counts(texts) and (not self._free or self.ids(texts) == self._ids(texts))
+
+
+def run_places(starts: Numbers, counts: Numbers) -> Numbers:
+    """The places of some runs of values, one after the other, by where each begins and how many it has.
+
+    >>> run_places(np.array([7, 2]), np.array([2, 3])).tolist()
+    [7, 8, 2, 3, 4]
+    """
+    ends = np.cumsum(counts)
+    places: Numbers = np.arange(ends[-1] if len(ends) else 0) + np.repeat(starts - ends + counts, counts)
+    return places
+
+
+def _with_room(values: NDArray[_N], size: int) -> NDArray[_N]:
+    """The same values in an array of at least so many."""
+    if size <= len(values):
+        return values
+    grown = np.zeros(max(size, 2 * len(values)), values.dtype)
+    grown[: len(values)] = values
+    return grown
 
 
 def _joined(words: Iterable[str], known: dict[str, bytes]) -> bytes:
@@ -268,7 +356,7 @@ def _parts(piece: str) -> Iterator[str]:
     yield piece[at:]
 
 
-def _laid_out(codes: Numbers, ends: Numbers, tokens: Numbers) -> Pieces:
+def _laid_out(codes: Numbers, ends: Numbers, tokens: Numbers, ids: NDArray[np.uint32] | None) -> Pieces:
     newlines, seen, kinds = codes >> 2 & 3, tokens[1:], codes & KIND
     blank = codes & BLANK != 0
     if blank.any():  # the place behind white space is that of the word before it
@@ -289,4 +377,5 @@ def _laid_out(codes: Numbers, ends: Numbers, tokens: Numbers) -> Pieces:
         glued=inside | (following & (BLANK | MARK) != 0),
         leads=((codes & LEAD != 0) & ~blank).astype(np.int64),
         doubts=np.concatenate(([0], np.cumsum(doubts))),
+        ids=ids,
     )

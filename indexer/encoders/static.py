@@ -47,14 +47,14 @@ class StaticEncoder(Prompted, Encoder):
         self.tokenizer = load_tokenizer(files)
         self.table = _token_table(files, self.tokenizer.texts) if files.family == TOKEN_TABLE else None
         if self.table is not None:
-            self.hidden, self._pooled = self.table.dim, self.table.vector
+            self.hidden, self._pooled = self.table.dim, self.table.vectors_of_ids
             lacking = np.ones(self.tokenizer.texts.get_vocab_size(), np.bool_)
             lacking[self.table.tokens[self.table.tokens < len(lacking)]] = False
             self.tokenizer.without_row = frozenset(np.flatnonzero(lacking).tolist())
         else:
             rows = _embeddings(files)
             check_vocabulary(self.tokenizer, len(rows), files.name)
-            self.hidden, self._pooled = rows.shape[1], functools.partial(_mean, rows)
+            self.hidden, self._pooled = rows.shape[1], functools.partial(_means, rows)
         self.use_template(files.config.get("max_position_embeddings"))
 
     def batches(
@@ -65,7 +65,7 @@ class StaticEncoder(Prompted, Encoder):
             part = texts[start : start + _GROUP]
             rows = self.rendered(part, instruction)
             unknown = self._unknown(part, rows)
-            raw = vectors = np.stack([self._vector(row) for row in rows])
+            raw = vectors = self._pooled([_pooled_ids(row) for row in rows])
             if project is not None:  # row by row: a product of several at once rounds by how many they are
                 vectors = np.concatenate([project(vector[None]) for vector in raw])
             yield EncodedRows(
@@ -77,17 +77,19 @@ class StaticEncoder(Prompted, Encoder):
                 unknown,
             )
 
-    def _vector(self, row: Rendered) -> Floats:
-        """(hidden,) of one text; zero where nothing is pooled."""
-        parts = [np.array(row.ids[start:end], np.int64) for start, end in row.pooled if start < end]
-        if not parts:
-            return np.zeros(self.hidden, np.float32)
-        return self._pooled(parts[0] if len(parts) == 1 else np.concatenate(parts))
+
+def _pooled_ids(row: Rendered) -> Ints:
+    """(p,) the ids of a text that are pooled."""
+    return np.array([number for start, end in row.pooled for number in row.ids[start:end]], np.int64)
 
 
-def _mean(rows: Floats, ids: Ints) -> Floats:
-    mean: Floats = rows[ids].mean(axis=0)  # not by BLAS, whose threads cost more than they save here
-    return mean
+def _means(rows: Floats, ids: Sequence[Ints]) -> Floats:
+    """(n, hidden) means of some rows; zero where there is none."""
+    means = np.zeros((len(ids), rows.shape[1]), np.float32)
+    for number, one in enumerate(ids):
+        if len(one):
+            rows[one].mean(axis=0, out=means[number])  # not by BLAS, whose threads cost more than they save here
+    return means
 
 
 def asks_for_network(files: ModelFiles, spec: EncoderSpec) -> str | None:

@@ -135,11 +135,12 @@ def joined(words: Sequence[str]) -> list[str]:
     return [
         words[at - 1] + word
         for at, word in enumerate(words)
-        if len(word) == 2 and word not in _COMMON and at and _is_short(words[at - 1]) and _is_short(word)
+        if len(word) == 2 and word not in _COMMON and at and is_short(words[at - 1]) and is_short(word)
     ]
 
 
-def _is_short(word: str) -> bool:
+def is_short(word: str) -> bool:
+    """Whether `joined` may take a word."""
     return len(word) <= 3 and word.isascii() and word.isalpha() and word.lower() not in _COMMON
 
 

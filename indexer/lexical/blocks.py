@@ -2,8 +2,9 @@
 
 (text, name) of each row -> tokens -> `PostingsPiece`s: the terms of a block, rising, with their rows and counts
 
-A block ends when it has many tokens or many different ones, so that memory depends neither on the number of rows nor on
-the number of different words. `postings_writer` joins blocks, whoever made them: a piece travels as bytes.
+Texts are split in Python, and each different token is analysed once; the rest is arrays of numbers. A block ends when
+it has many tokens or characters, so that memory depends neither on the number of rows nor on the number of different
+words. `postings_writer` joins blocks, whoever made them: a piece travels as bytes.
 """
 
 from __future__ import annotations
@@ -11,7 +12,8 @@ from __future__ import annotations
 import bisect
 import functools
 import itertools
-from collections.abc import Iterable, Iterator, Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,12 +21,14 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from ragidx.corpora.chunking.pieces import run_places
 from ragidx.indexer.arrays import Ints, numbers_of
-from ragidx.indexer.lexical.analyzer import Analyzer, joined, tokens
+from ragidx.indexer.lexical.analyzer import Analyzer, is_short, tokens
 from ragidx.indexer.lexical.postings import LENGTHS, NAME, SCHEMA, Uints
 
 _BLOCK_TOKENS = 1 << 18  # held until they are sorted
-_BLOCK_CHARS = 1 << 20  # of different tokens
+_BLOCK_CHARS = 1 << 22  # of their texts
+_VOCABULARY_CHARS = 1 << 21  # of different tokens, some 50 MB; then their numbers begin again
 
 
 @dataclass
@@ -54,26 +58,54 @@ class PostingsPiece:
         return self.part(0, at), self.part(at, len(self.terms))
 
 
-class _Vocabulary(dict[str, int]):
-    """Token -> number of its term in a block; of several terms, -1 minus the place of their numbers in `several`."""
+class _Vocabulary:
+    """Tokens by number, and the terms of each, by number too: a token is analysed once.
+
+    Attributes:
+        tokens: numbers of tokens; one that is new has the next number. `learn` comes before anything else is asked.
+        terms: numbers of terms, likewise.
+        n_chars: characters of all tokens.
+    """
 
     def __init__(self, analyzer: Analyzer) -> None:
-        self._terms_of = analyzer.terms
-        self.terms: dict[str, int] = {}
-        self.several: list[list[int]] = []
+        self.tokens, self.terms = (defaultdict[str, int](itertools.count().__next__) for _ in range(2))
         self.n_chars = 0
+        self._terms_of = analyzer.terms
+        self._spelt: list[str] = []  # tokens, by number
+        self._counts, self._numbers = np.zeros(0, np.int64), np.zeros(0, np.int64)  # of terms, and these
+        self._short, self._two = np.zeros(0, np.bool_), np.zeros(0, np.bool_)
 
-    def __missing__(self, token: str) -> int:
-        mark = NAME if token.startswith(NAME) else ""
-        numbers = [self.terms.setdefault(mark + term, len(self.terms)) for term in self._terms_of(token[len(mark) :])]
-        if len(numbers) == 1:
-            found = numbers[0]
-        else:
-            self.several.append(numbers)
-            found = -len(self.several)
-        self[token] = found
-        self.n_chars += len(token)
-        return found
+    def learn(self) -> None:
+        """Analyse the tokens that are new."""
+        new = list(itertools.islice(self.tokens, len(self._spelt), None))
+        found = [self._analysed(token) for token in new]
+        numbers = map(self.terms.__getitem__, itertools.chain.from_iterable(found))
+        short = np.array([is_short(token) for token in new], np.bool_)
+        two = short & np.array([len(token) == 2 for token in new], np.bool_)
+        self.n_chars += sum(map(len, new))
+        self._spelt += new
+        self._counts = np.append(self._counts, np.array([len(terms) for terms in found], np.int64))
+        self._numbers = np.append(self._numbers, np.array(list(numbers), np.int64))
+        self._short, self._two = np.append(self._short, short), np.append(self._two, two)
+        self._starts = np.cumsum(self._counts) - self._counts
+
+    def joined(self, tokens: Ints, rows: Ints) -> tuple[Ints, Ints]:
+        """Short words in a row as one, as `analyzer.joined` has them: the numbers of their tokens, and their rows."""
+        at = np.flatnonzero(self._two[tokens[1:]] & self._short[tokens[:-1]] & (rows[1:] == rows[:-1]))
+        pairs = zip(tokens[at].tolist(), tokens[at + 1].tolist(), strict=True)
+        found = [self.tokens[self._spelt[first] + self._spelt[second]] for first, second in pairs]
+        self.learn()
+        return np.array(found, np.int64), rows[at]
+
+    def terms_of(self, tokens: Ints, rows: Ints) -> tuple[Ints, Ints]:
+        """The numbers of the terms of tokens, and the row of each term."""
+        counts = self._counts[tokens]
+        return self._numbers[run_places(self._starts[tokens], counts)], np.repeat(rows, counts)
+
+    def _analysed(self, token: str) -> Sequence[str]:
+        if token.startswith(NAME):
+            return [NAME + term for term in self._terms_of(token[len(NAME) :])]
+        return self._terms_of(token)
 
 
 def blocks(texts: Iterable[tuple[str, str]], analyzer: Analyzer, first: int = 0) -> Iterator[PostingsPiece]:
@@ -84,46 +116,64 @@ def blocks(texts: Iterable[tuple[str, str]], analyzer: Analyzer, first: int = 0)
         analyzer: texts to terms.
         first: the number of the first row.
     """
-    vocabulary, numbers, ends = _Vocabulary(analyzer), list[int](), list[int]()
+    vocabulary, (words, names) = _Vocabulary(analyzer), _no_rows()
+    n_chars = 0
     for text, name in texts:
-        if words := tokens(text):
-            numbers += map(vocabulary.__getitem__, words + joined(words))
-            if name and any(map(analyzer.terms, words)):  # dots alone have no term
-                numbers += (vocabulary[NAME + token] for token in tokens(name))
-        ends.append(len(numbers))
-        if len(numbers) >= _BLOCK_TOKENS or vocabulary.n_chars >= _BLOCK_CHARS:
-            yield _piece(vocabulary, numbers, ends, first)
-            first += len(ends)
-            vocabulary, numbers, ends = _Vocabulary(analyzer), [], []
-    yield _piece(vocabulary, numbers, ends, first)
+        words.add(vocabulary.tokens, tokens(text))
+        names.add(vocabulary.tokens, [NAME + token for token in tokens(name)] if name else [])
+        n_chars += len(text) + len(name)
+        if len(words.tokens) >= _BLOCK_TOKENS or n_chars >= _BLOCK_CHARS:
+            yield _piece(vocabulary, words, names, first)
+            first, n_chars = first + len(words.sizes), 0
+            words, names = _no_rows()
+            if vocabulary.n_chars >= _VOCABULARY_CHARS:
+                vocabulary = _Vocabulary(analyzer)
+    yield _piece(vocabulary, words, names, first)
 
 
-def _piece(vocabulary: _Vocabulary, numbers: list[int], ends: list[int], first: int) -> PostingsPiece:
-    """The postings of rows from `first` on, of which each ends there in the numbers of terms."""
-    lengths = np.diff(np.array([0, *ends]))
-    rows = np.repeat(np.arange(first, first + len(lengths)), lengths)
-    terms_of = np.array(numbers, np.int64)
-    several = np.flatnonzero(terms_of < 0)
-    if several.size:
-        parts = [vocabulary.several[-1 - number] for number in terms_of[several].tolist()]
-        plain = terms_of >= 0
-        rows = np.concatenate([rows[plain], np.repeat(rows[several], [len(part) for part in parts])])
-        terms_of = np.concatenate([terms_of[plain], np.array(list(itertools.chain(*parts)), np.int64)])
-    known = vocabulary.terms
+class _Tokens:
+    """The tokens of consecutive rows, by number, and how many each row has."""
+
+    def __init__(self) -> None:
+        self.tokens: list[int] = []
+        self.sizes: list[int] = []
+
+    def add(self, numbers: Mapping[str, int], row: Sequence[str]) -> None:
+        self.tokens += map(numbers.__getitem__, row)
+        self.sizes.append(len(row))
+
+    def arrays(self) -> tuple[Ints, Ints]:
+        """The numbers, and the row of each, from 0 on."""
+        return np.array(self.tokens, np.int64), np.repeat(np.arange(len(self.sizes)), self.sizes)
+
+
+def _no_rows() -> tuple[_Tokens, _Tokens]:
+    return _Tokens(), _Tokens()
+
+
+def _piece(vocabulary: _Vocabulary, words: _Tokens, names: _Tokens, first: int) -> PostingsPiece:
+    """The postings of rows from `first` on."""
+    vocabulary.learn()
+    tokens_, rows = words.arrays()
+    also, their_rows = vocabulary.joined(tokens_, rows)
+    found, rows = vocabulary.terms_of(np.concatenate([tokens_, also]), np.concatenate([rows, their_rows]))
+    filled = np.bincount(rows, minlength=len(words.sizes))
+    of_names, rows_of_names = vocabulary.terms_of(*names.arrays())
+    named = filled[rows_of_names] > 0
+    found, rows = np.concatenate([found, of_names[named]]), np.concatenate([rows, rows_of_names[named]])
+    spelt = list(vocabulary.terms)
+    known = {spelt[number]: number for number in np.flatnonzero(np.bincount(found)).tolist()}
     terms = sorted(known)  # by code points, which is the order of their UTF-8 bytes
-    rank = np.empty(len(terms), np.int64)
+    rank = np.zeros(len(spelt), np.int64)
     rank[[known[term] for term in terms]] = np.arange(1, len(terms) + 1)
-    pairs, counts = np.unique((rank[terms_of] << 32) | rows, return_counts=True)
-    row_numbers, places = pairs & 0xFFFFFFFF, pairs >> 32
-    of_text = np.array([not term.startswith(NAME) for term in ("", *terms)])[places]
-    filled = np.bincount(row_numbers - first, counts * of_text, minlength=len(lengths)).astype(np.int64)
+    pairs, counts = np.unique((rank[found] << 32) | rows, return_counts=True)
     of_rows = np.flatnonzero(filled)
-    sizes = np.bincount(places, minlength=len(terms) + 1)
+    sizes = np.bincount(pairs >> 32, minlength=len(terms) + 1)
     sizes[0] = len(of_rows)
     return PostingsPiece(
         [LENGTHS, *terms] if terms else [],
         sizes if terms else sizes[:0],
-        np.concatenate([of_rows + first, row_numbers]).astype(np.uint32),
+        np.concatenate([of_rows + first, (pairs & 0xFFFFFFFF) + first]).astype(np.uint32),
         np.concatenate([filled[of_rows], counts]).astype(np.uint32),
     )
 

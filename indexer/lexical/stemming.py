@@ -33,7 +33,7 @@ Stem = Callable[[str], str]
 _SCRIPTS: list[tuple[str, str, Stem, tuple[str, ...]]] = [
     ("\u0590", "\u05ff", hebrew, ("yiddish",)),
     ("\u0600", "\u06ff", arabic, ("persian",)),
-    ("\u0900", "\u097f", Stemmer.Stemmer("hindi").stemWord, ("nepali",)),
+    ("\u0900", "\u097f", Stemmer.Stemmer("hindi", 0).stemWord, ("nepali",)),
     ("\u0f40", "\u0fbc", tibetan, ()),
     ("\uac00", "\ud7a3", korean, ()),
 ]
@@ -67,7 +67,8 @@ def stemmer(language: str) -> Stem:
     >>> stem("leases"), stem("המפתחות"), stem("서울은")
     ('leas', 'המפתח', '서울')
     """
-    own: Stem = str if language == NONE else Stemmer.Stemmer(language).stemWord
+    # no cache: a word comes once
+    own: Stem = str if language == NONE else Stemmer.Stemmer(language, 0).stemWord
     if language == "turkish":
         own = _twice(own)
     rules = [(first, last, rule) for first, last, rule, at_home in _SCRIPTS if language not in at_home]

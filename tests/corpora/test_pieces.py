@@ -111,6 +111,26 @@ def test_the_ids_of_texts_are_those_of_the_tokenizer(kind: str, texts: list[str]
     assert [numbers(ids) for ids in counter_of(kind).ids(texts)] == [one.ids for one in whole]
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["bert", "gpt2"])
+@settings(deadline=None, max_examples=100)
+@given(words=st.lists(st.text(max_size=8) | SPACES_AND_MARKS, max_size=30), data=st.data())
+def test_the_ids_of_pieces_in_a_row_are_those_of_the_text_between(
+    kind: str, words: list[str], data: st.DataObject
+) -> None:
+    text = "".join(words).strip() or "."
+    found = counter_of(kind).pieces(text, 0, ids=True)
+    last = data.draw(st.integers(0, len(found.ends) - 1))
+    first = data.draw(st.integers(0, last))
+
+    ids = found.span_ids(first, last)
+
+    start = int(found.ends[first - 1]) if first else 0
+    whole = tokenizer(kind).encode(text[start : found.ends[last]].strip(), add_special_tokens=False)
+    assert ids is None or numbers(ids) == whole.ids
+    assert (ids is None) == (kind != "bert" or bool(found.doubts[last + 1] > found.doubts[first]))
+
+
 def test_words_that_are_known_are_not_tokenised_again() -> None:
     counter = Counter(tokenizer("bert"))
     texts = ["(The lease)...  ends,\nit does.", "", "the \u2028lease", f"a {'long' * 40} word"]
@@ -147,7 +167,7 @@ def test_more_pieces_than_the_cache_holds_are_counted_alike(monkeypatch: pytest.
     twice = [counter.pieces(text, 0) for _ in range(2)]
 
     assert [found.tokens.tolist() for found in twice] == [whole.tokens.tolist()] * 2
-    assert len(counter._codes) <= 210
+    assert len(counter._known.numbers) <= 210
 
 
 def test_in_plain_text_lines_come_before_sentences_and_definitions_before_all() -> None:

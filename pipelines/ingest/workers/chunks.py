@@ -29,7 +29,7 @@ _WAITING_CHARS = 8 << 20
 
 @dataclass(frozen=True, slots=True)
 class Item:
-    """A chunk on its way: its row, the text that is encoded, and its token ids, if a worker gave them."""
+    """A chunk on its way: its row, the text that is encoded, and its token ids, if the encoder takes them."""
 
     row: Row
     text: str
@@ -103,8 +103,10 @@ class Cutter:
         positions = document.positions(chunk.start for chunk in chunks)
         turns = _turns(document, chunks)
         gaps = gaps_of(document.text, ((chunk.start, chunk.end) for chunk in chunks)) if draft.whole is None else None
-        for chunk, (line, page), turned in zip(chunks, positions, turns, strict=True):
-            text = self.chunker.encoded_text(chunk)
+        texts = [self.chunker.encoded_text(chunk) for chunk in chunks]
+        ids = self.chunker.encoded_ids(chunks, texts) if self.chunker.takes_ids else [None] * len(chunks)
+        encoded = zip(texts, ids, strict=True)
+        for chunk, (text, its_ids), (line, page), turned in zip(chunks, encoded, positions, turns, strict=True):
             row = Row(
                 chunk_id=chunk.id,
                 doc_id=chunk.doc_id,
@@ -123,7 +125,7 @@ class Cutter:
                 gaps=None if items else gaps,
                 fields=fields,
             )
-            items.append(Item(row, text))
+            items.append(Item(row, text, its_ids))
         return items
 
 

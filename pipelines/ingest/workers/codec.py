@@ -1,6 +1,6 @@
 """What a worker says of a file, as messages: skips, bytes read, layouts and drafts, in their order.
 
-    events -> header {"kind": "events"}, body: JSON -> events
+    events -> header {"kind": "events", "ids": n}, body: JSON, and behind it n bytes of token ids -> events
     rows of precomputed vectors -> header {"kind": "vectors", ...}, body: an Arrow IPC stream -> `VectorRows`
 
 JSON, since most files have a few chunks, and an Arrow stream of these takes nine times as long to make.
@@ -14,6 +14,7 @@ from __future__ import annotations
 import dataclasses
 import json
 from collections.abc import Iterator, Mapping, Sequence
+from io import BytesIO
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -58,6 +59,7 @@ Event: TypeAlias = Skip | Left | NRead | Decided | Draft | VectorRows
 def encoded(events: Sequence[Event]) -> Message:
     """The message of events other than vectors."""
     said: list[list[Any]] = []
+    ids = bytearray()
     for event in events:
         match event:
             case Skip(where, reason):
@@ -69,11 +71,12 @@ def encoded(events: Sequence[Event]) -> Message:
             case Decided(name, layout):
                 said.append(["layout", name, layout.to_json()])
             case Draft():
-                said.append(_said(event))
-    return {"kind": "events"}, json.dumps(said, separators=(",", ":")).encode()
+                said.append(_said(event, ids))
+    return {"kind": "events", "ids": len(ids)}, json.dumps(said, separators=(",", ":")).encode() + ids
 
 
-def _said(draft: Draft) -> list[Any]:
+def _said(draft: Draft, ids: bytearray) -> list[Any]:
+    """What is said of a draft in JSON; the ids of its chunks come behind those that there are."""
     head = ["draft", draft.id, draft.hash.hex(), draft.n_chars]
     if draft.document is not None:
         d = draft.document
@@ -85,8 +88,11 @@ def _said(draft: Draft) -> list[Any]:
     for item in draft.items:
         r = item.row
         encoded_text = None if item.text == r.text else item.text
-        ids = None if item.ids is None else item.ids.hex()
-        rows.append((r.start, r.end, r.text, r.heading, r.text_hash.hex(), r.line, r.page, r.turns, encoded_text, ids))
+        ids += item.ids or b""
+        n_ids = None if item.ids is None else len(item.ids)
+        rows.append(
+            (r.start, r.end, r.text, r.heading, r.text_hash.hex(), r.line, r.page, r.turns, encoded_text, n_ids)
+        )
     first = draft.items[0].row if draft.items else None
     metadata, fields = (values_to_json(first.metadata), first.fields) if first else ({}, None)
     seen = None if fields is None else values_to_json(fields)
@@ -117,12 +123,15 @@ def decoded(message: Message, owner: int = 0) -> list[Event]:
     try:
         if header.get("kind") == "vectors":
             return [_vectors(header, body)]
-        return list(_events(json.loads(body), owner)) if header.get("kind") == "events" else []
+        if header.get("kind") != "events":
+            return []
+        end = len(body) - _int(header.get("ids", 0))
+        return list(_events(json.loads(body[:end]), owner, BytesIO(body[end:])))
     except _FAULTS as fault:
         raise FrameError(f"events that are none: {type(fault).__name__}: {fault}") from fault
 
 
-def _events(said: Any, owner: int) -> Iterator[Event]:
+def _events(said: Any, owner: int, ids: BytesIO) -> Iterator[Event]:
     for kind, *values in said:
         if kind == "skip":
             yield Skip(*map(_text, values))
@@ -133,7 +142,7 @@ def _events(said: Any, owner: int) -> Iterator[Event]:
         elif kind == "layout":
             yield Decided(_text(values[0]), Layout.from_json(values[1]))
         else:
-            yield _draft(owner, *values)
+            yield _draft(owner, ids, *values)
 
 
 def _vectors(header: Mapping[str, Any], body: bytes) -> VectorRows:
@@ -156,7 +165,7 @@ def _vectors(header: Mapping[str, Any], body: bytes) -> VectorRows:
     )
 
 
-def _draft(owner: int, doc_id: Any, doc_hash: Any, n_chars: Any, what: Any, values: Any) -> Draft:
+def _draft(owner: int, ids: BytesIO, doc_id: Any, doc_hash: Any, n_chars: Any, what: Any, values: Any) -> Draft:
     draft = Draft(_utf8(doc_id), _digest(doc_hash), _int(n_chars), owner)
     if what == "known":
         return draft
@@ -170,7 +179,7 @@ def _draft(owner: int, doc_id: Any, doc_hash: Any, n_chars: Any, what: Any, valu
     rows, metadata, seen, gaps = values
     shared, items = values_from_json(metadata), list[Item]()
     fields = None if seen is None else values_from_json(seen)
-    for start, end, text, heading, text_hash, line, page, turns, longer, ids in rows:
+    for start, end, text, heading, text_hash, line, page, turns, longer, n_ids in rows:
         row = Row(
             chunk_id=f"{draft.id}:{_int(start)}-{_int(end)}",
             doc_id=draft.id,
@@ -188,7 +197,7 @@ def _draft(owner: int, doc_id: Any, doc_hash: Any, n_chars: Any, what: Any, valu
             gaps=None if items or gaps is None else _utf8(gaps),
             fields=fields,
         )
-        items.append(Item(row, text if longer is None else _utf8(longer), None if ids is None else _ids(ids)))
+        items.append(Item(row, text if longer is None else _utf8(longer), None if n_ids is None else _ids(ids, n_ids)))
     return dataclasses.replace(draft, items=items)
 
 
@@ -221,11 +230,11 @@ def _digest(value: Any) -> bytes:
     return digest
 
 
-def _ids(value: Any) -> bytes:
-    ids = bytes.fromhex(value)
-    if len(ids) % ID_DTYPE.itemsize:
+def _ids(ids: BytesIO, size: Any) -> bytes:
+    found = ids.read(_int(size))
+    if len(found) != size or size % ID_DTYPE.itemsize:
         raise ValueError("ids of another length")
-    return ids
+    return found
 
 
 def _utf8(value: Any) -> str:

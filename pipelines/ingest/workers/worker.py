@@ -190,11 +190,7 @@ class _Worker:
         """A draft with its chunks, and their ids where the encoder takes them; or as it is, for others to cut."""
         if draft.document is None or self._leaves or self._cutter is None:
             return draft
-        items, chunker = self._cutter.cut(draft), self._cutter.chunker
-        if chunker.takes_ids:
-            ids = chunker.ids([item.text for item in items])
-            items = [dataclasses.replace(item, ids=one) for item, one in zip(items, ids, strict=True)]
-        return dataclasses.replace(draft, items=items, document=None)
+        return dataclasses.replace(draft, items=self._cutter.cut(draft), document=None)
 
     def _vectors(self, task: dict[str, Any], source: Source, saying: _Saying) -> Iterator[VectorRows]:
         file = SourceFile(source=source, options=self._options, on_skip=saying.add)
