@@ -10,6 +10,7 @@ the others.
 from __future__ import annotations
 
 import functools
+import itertools
 from collections.abc import Iterator, Sequence
 
 import numpy as np
@@ -80,7 +81,8 @@ class StaticEncoder(Prompted, Encoder):
 
 def _pooled_ids(row: Rendered) -> Ints:
     """(p,) the ids of a text that are pooled."""
-    return np.array([number for start, end in row.pooled for number in row.ids[start:end]], np.int64)
+    parts = [row.ids[start:end] for start, end in row.pooled]
+    return np.array(parts[0] if len(parts) == 1 else list(itertools.chain.from_iterable(parts)), np.int64)
 
 
 def _means(rows: Floats, ids: Sequence[Ints]) -> Floats:

@@ -216,14 +216,15 @@ def _render_pieces(
     rows: list[Rendered] = []
     for whole in text_ids:
         first, rest = _kept_tokens(len(whole), limit, spec.truncate)
-        shortened = whole[:first] + whole[rest:]
+        shortened = whole if first == rest else whole[:first] + whole[rest:]
         ids, spans = list(before), []
         for piece, literal in zip(pieces, literals, strict=True):
             start = len(ids)
             ids += shortened if literal is None else literal
             if piece.pool is True or (piece.pool == "eos" and spec.pool_eos):
                 spans.append((start, len(ids)))
-        rows.append(Rendered(ids + after, tuple(spans), len(shortened) < len(whole)))
+        ids += after
+        rows.append(Rendered(ids, tuple(spans), len(shortened) < len(whole)))
     return rows
 
 

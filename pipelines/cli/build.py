@@ -143,8 +143,10 @@ def _build(
     as_json: bool,
 ) -> BuildReport:
     """One build, with its progress."""
+    from ragidx.indexer.arrays import arrow_without_pandas
     from ragidx.pipelines.ingest.build import build
 
+    arrow_without_pandas()
     line = ProgressLine(as_json=as_json)
     with interrupts.reported(lambda: _what_next(line)), line:
         return build(corpus or None, index, on_progress=line.callback, **options)

@@ -19,7 +19,6 @@ import dataclasses
 import functools
 import hashlib
 import json
-import re
 import time
 from collections.abc import Iterable, Iterator
 from importlib import metadata
@@ -44,7 +43,11 @@ from ragidx.pipelines.ingest.report import SPENT
 
 _RECORD = np.dtype([("source", "S16"), ("document", "S16"), ("hash", "V16")])  # those of a source are together
 _FORMAT = 5  # rises where readers give other documents, so that files are opened again
-_NAME = re.compile(r"[A-Za-z0-9._-]+")
+READING = (
+    *("chardet", "faster-paddle", "pathspec", "pillow", "py3langid", "pyarrow", "pypdfium2", "python-oxmsg", "pyyaml"),
+    "selectolax",
+)
+"""Packages by which documents are read."""
 _SETTLED_NS = 2_000_000_000  # the coarsest clock of a file system that is in use (FAT)
 _SPARE_RECORDS = 65_536
 _MOST_SKIPS = 100_000  # that are noted in a build; files with later ones are read again
@@ -266,9 +269,7 @@ def _digest_of(rules: bytes, body: bytes) -> bytes:
 def _rules_of(limits: Limits) -> bytes:
     """What else the documents of a file depend on: bounds, and the version of whatever reads it."""
     versions = {}
-    with contextlib.suppress(metadata.PackageNotFoundError):
-        names = {found[0] for line in metadata.requires("ragidx") or () if (found := _NAME.match(line))}
-        for name in sorted(names):
-            with contextlib.suppress(metadata.PackageNotFoundError):  # an extra that is not installed
-                versions[name] = metadata.version(name)
+    for name in READING:
+        with contextlib.suppress(metadata.PackageNotFoundError):  # an extra that is not installed
+            versions[name] = metadata.version(name)
     return digest(json.dumps([_FORMAT, ragidx.__version__, dataclasses.asdict(limits), versions]))

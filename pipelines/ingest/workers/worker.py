@@ -30,11 +30,8 @@ import threading
 import time
 from collections import Counter, deque
 from collections.abc import Iterator
-from importlib.abc import MetaPathFinder
 from pathlib import Path
 from typing import Any, BinaryIO
-
-import pyarrow as pa
 
 from ragidx.corpora.chunking import Chunker
 from ragidx.corpora.errors import RagidxError
@@ -45,6 +42,7 @@ from ragidx.corpora.readers.source_file import SourceFile
 from ragidx.corpora.sources import LineSpan, Source
 from ragidx.corpora.spec import ChunkSpec
 from ragidx.corpora.vectors.files import VectorRows, read_vectors
+from ragidx.indexer.arrays import arrow_without_pandas
 from ragidx.pipelines.base.no_network import close_network
 from ragidx.pipelines.ingest.workers import codec, frames
 from ragidx.pipelines.ingest.workers.capacity import NO_MEMORY, NO_MEMORY_FOR_PDF
@@ -72,19 +70,6 @@ def main() -> None:
     with contextlib.suppress(EOFError, BrokenPipeError):
         _Worker(stdin, out).run()
     os._exit(0)  # what libraries do at the end is of no use here
-
-
-class _NoPandas(MetaPathFinder):
-    def find_spec(self, name: str, path: object = None, target: object = None) -> None:
-        if name == "pandas":
-            raise ModuleNotFoundError(name)
-
-
-def arrow_without_pandas() -> None:
-    """Make Arrow's first array, with which it imports pandas if it can: 0.2 s and 48 MB. A reader may need it later."""
-    sys.meta_path.insert(0, _NoPandas())
-    pa.array(["a"])
-    del sys.meta_path[0]
 
 
 class _Worker:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import os
 import random
 import shutil
 import time
 from collections.abc import Callable
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -324,3 +326,16 @@ def _meddle(corpus: Path, lots: random.Random) -> None:
             file.unlink()
         case _:
             file.write_text(f"{file.read_text()} More.")
+
+
+def test_a_new_version_of_any_package_that_readers_import_makes_files_unknown() -> None:
+    room = Path(readers.__file__).parents[1]
+    nodes = [node for path in room.rglob("*.py") for node in ast.walk(ast.parse(path.read_text("utf-8")))]
+    names = {alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names}
+    names |= {str(node.module) for node in nodes if isinstance(node, ast.ImportFrom)}
+    roots = {name.split(".")[0] for name in names} - {"ragidx", "numpy", "tokenizers"}  # which read no file
+    installed = metadata.packages_distributions()
+    packages = {package.lower() for root in roots for package in installed.get(root, [])}
+
+    assert len(packages) >= 5
+    assert packages <= set(seen.READING)

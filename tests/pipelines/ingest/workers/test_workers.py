@@ -252,7 +252,7 @@ def test_a_worker_may_not_open_a_connection_or_start_a_process() -> None:
 def test_a_worker_imports_no_model_library_and_no_pandas() -> None:
     code = (
         "import sys\nfrom ragidx.pipelines.ingest.workers import worker, words\nimport pyarrow\n"
-        "worker.arrow_without_pandas()\npyarrow.array(['a'])\n"
+        "from ragidx.indexer import arrays\narrays.arrow_without_pandas()\npyarrow.array(['a'])\n"
         "print(sorted({'torch', 'transformers', 'faiss', 'pandas'} & set(sys.modules)))"
     )
 
