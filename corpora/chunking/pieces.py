@@ -35,8 +35,6 @@ PIECE_CHARS = 64
 
 _CACHED = 1 << 19  # pieces, some 70 MB; then the cache begins again
 _CACHED_CHARS = 2 * PIECE_CHARS
-_AT_ONCE = 512  # words that are tokenised as one text
-_BETWEEN = ";"  # of them: one of the marks that are tokens of their own
 
 # What a piece is, in one number: tokens, characters, and these bits.
 KIND, NEWLINES, SMALL, DOUBT, LEAD, TRAIL, BLANK, MARK = 3, 3 << 2, *(1 << bit for bit in range(4, 10))
@@ -244,29 +242,13 @@ class Counter:
             known = self._words = {}
         new = {word: word.strip(self._marks) for word in words if word not in known} if self._marks else {}
         inner = [*new.values(), *self._marks] if self._marks else words
-        known.update(self._ids_of({word for word in inner if word not in known}))
+        missing = list({word for word in inner if word not in known})
+        known.update(zip(missing, self._ids(missing), strict=True))
         for word, bare in new.items():
             if word != bare:
                 at = word.find(bare)
                 known[word] = _joined([*word[:at], bare, *word[at + len(bare) :]], known)
         return known
-
-    def _ids_of(self, words: set[str]) -> Iterator[tuple[str, bytes]]:
-        """The ids of words: many are tokenised as one text, with a mark between them, which takes half of the time."""
-        sure = [word for word in words if self._marks and _BETWEEN not in word and word.isprintable()]
-        alone = list(words.difference(sure))
-        yield from zip(alone, self._ids(alone), strict=True)
-        for start in range(0, len(sure), _AT_ONCE):
-            part = sure[start : start + _AT_ONCE]
-            (whole,) = self._ids([f" {_BETWEEN} ".join(["", *part])])
-            ids = np.frombuffer(whole, ID_DTYPE)
-            ends = np.flatnonzero(ids == ids[0]).tolist()
-            if len(ends) == len(part):
-                spans = itertools.pairwise([*ends, len(ids)])
-                size = ID_DTYPE.itemsize
-                yield from zip(part, (whole[size * (low + 1) : size * high] for low, high in spans), strict=True)
-            else:
-                yield from zip(part, self._ids(part), strict=True)
 
     def _ids(self, texts: Sequence[str]) -> list[bytes]:
         encoded = self.tokenizer.encode_batch_fast(list(texts), add_special_tokens=False)
