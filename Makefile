@@ -15,9 +15,10 @@ BIN := .venv/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 # Bytecode is made at the first import: to compile all of these packages takes minutes, and most is never run.
 INSTALL := $(PIP) install --no-compile -c constraints.txt
+export PYTHONDONTWRITEBYTECODE :=
 WHEEL := $(CURDIR)/build/wheel
 # One thread a worker: the models of the tests are tiny, and threads that wait for each other cost more than they give.
-TEST_ENV := TOKENIZERS_PARALLELISM=false OMP_NUM_THREADS=1 PYTHONDONTWRITEBYTECODE=
+TEST_ENV := TOKENIZERS_PARALLELISM=false OMP_NUM_THREADS=1
 
 .PHONY: demo test quick docs fuzz offline golden release types source-tests wheel-tests clean help
 .DEFAULT_GOAL := help
