@@ -87,7 +87,7 @@ release: .make/release
 	@$(PYTHON) -m venv .venv
 
 .make/demo: pyproject.toml constraints.txt | .venv
-	@echo "== installing ragidx[cpu,models] into .venv (1.7 GB with PyTorch for CPUs, more with CUDA: docs/install.md; some minutes the first time)"
+	@echo "== installing ragidx[cpu,models] into .venv (1.4 GB with PyTorch for CPUs, more with CUDA: docs/install.md; some minutes the first time)"
 	@$(INSTALL) setuptools wheel
 	@$(INSTALL) --no-build-isolation -e '.[cpu,models]'
 	@mkdir -p .make && touch $@
