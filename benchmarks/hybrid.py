@@ -159,7 +159,7 @@ def quality(arguments):
     qrels = load_qrels(folder)
     queries = {name: text for name, text in load_queries(folder).items() if name in qrels}
     with tempfile.TemporaryDirectory() as room:
-        options = {} if arguments.model == "mini" else {"filter": "none"}
+        options = {} if arguments.model in ("mini", "mini-decoder") else {"filter": "none"}  # else unfiltered
         ragidx.build(folder, room, model=arguments.model, chunks=ragidx.ChunkSpec(size=None), **options)
         retriever, names = ragidx.Index(room), list(queries)
 

@@ -59,7 +59,7 @@ def values_of(source, questions, model, chunks, arguments):
     """nDCG@10 by query of each mode."""
     grid = Grid(model=place_of(model), method=arguments.method, mode=list(MODES))
     options = {"chunks": chunks, "cache": arguments.cache}
-    options |= {"dtype": "float32"} if model == SMOLLM2 else {}  # faster here than in bfloat16
+    options |= {"dtype": arguments.dtype} if model == SMOLLM2 else {}
     (task,) = ragidx.evaluate(source, grid=grid, questions=questions, **options).tasks
     return {row.configuration.mode: task.values["ndcg@10"][number] for number, row in enumerate(task.rows)}
 
@@ -123,6 +123,7 @@ def main():
     parser.add_argument("--models", nargs="+", default=["mini"])
     parser.add_argument("--documents", type=int, help="of a set at most so many, those that are judged first")
     parser.add_argument("--method", help="of a decoder [default: the preset's]")
+    parser.add_argument("--dtype", default="float32", help="of SmolLM2, which is slow to measure [default: float32]")
     parser.add_argument("--cache", default="")
     arguments = parser.parse_args()
     {"front": front, "lost": lost}[arguments.what](arguments)
