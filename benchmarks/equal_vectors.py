@@ -20,8 +20,8 @@ import numpy as np
 from figures import record
 
 import ragidx
+from ragidx.indexer.ann import making, tuning
 from ragidx.indexer.ann import search as ann
-from ragidx.indexer.ann import tuning
 from ragidx.indexer.ann.faiss_files import map_vectors, vectors_header, write
 from ragidx.indexer.ann.index_types import DEFAULT_RECALL, candidates, padded
 from ragidx.indexer.ann.repeats import find_repeats
@@ -43,7 +43,7 @@ def texts(rows, every):
 def measured(recipe, path, dim, rows, queries, repeats):
     exact, sizes = map_vectors(path, dim, rows), []
     started = time.thread_time()
-    index = ann.make(recipe, path, dim, rows, repeats=repeats)
+    index = making.make(recipe, path, dim, rows, repeats=repeats)
     seconds = time.thread_time() - started
     truth = tuning.exact_answers(path, dim, rows, in_lists=recipe.lists is not None, repeats=repeats)
     made = tuning.tune(index, recipe, truth, exact, DEFAULT_RECALL, repeats)

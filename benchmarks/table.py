@@ -126,9 +126,6 @@ def engine(found):
     parts = [size(row) for row in found if row["figure"] == "build of vectors"]
     parts += [compaction(row) for row in found if row["figure"] == "compaction"]
     parts += [search(row) for row in found if row["figure"] == "search beside FAISS"]
-    parts += [rivals(row) for row in found if row["figure"] == "auto against hnswlib and usearch"]
-    asked = [row for row in found if row["figure"] == "recall told and real"]
-    parts += [recalls(asked)] if asked else []
     repeated = [row for row in found if row["figure"] == "equal vectors"]
     parts += [equal_vectors(repeated)] if repeated else []
     parts += [incremental(row) for row in found if row["figure"] == "incremental build"]
@@ -173,34 +170,6 @@ def search(row):
         f" nearest rows. A scan of all vectors reads {v['scan GB/s']} GB/s, {v['share of the bandwidth']:.2f} of what"
         f" adding up the same bytes reads."
     )
-
-
-def rivals(row):
-    names = [name for name, values in row["values"].items() if isinstance(values, dict)]
-    head = (
-        f"| {row['setting']['rows']:,} vectors, {row['setting']['threads']} threads | made | effort | ann_recall@10 |"
-    )
-    lines = [f"{head} queries/s, one by one | queries/s, 1,000 at once | built in |", "| --- |" + " --- |" * 6]
-    for name in names:
-        v = row["values"][name]
-        lines.append(
-            f"| {name} | {v['made']} | {v['effort']} | {v['ann_recall@10']:.3f} | {v['queries/s single']:,}"
-            f" | {v['queries/s batch 1,000']:,} | {v['build s']:.0f} s |"
-        )
-    return "\n".join(lines)
-
-
-def recalls(found):
-    """What builds were told and what real questions found, a line a type."""
-    rows, target = found[0]["setting"]["rows"], found[0]["setting"]["target"]
-    lines = [
-        f"| recall of ten, {target} asked for, {rows:,} vectors | made | by the build | by 1,000 real questions |",
-        "| --- |" + " --- |" * 3,
-    ]
-    for row in found:
-        v = row["values"]
-        lines.append(f"| {row['setting']['index']} | {v['made']} | {v['told']:.3f} | {v['real']:.3f} |")
-    return "\n".join(lines)
 
 
 def equal_vectors(found):
@@ -507,10 +476,35 @@ def served(found):
     return "\n".join(lines) + "\n"
 
 
+def index_types(found):
+    """Index types beside other engines: a table for each model and number of rows."""
+    asked, parts = of(["index types"], found), []
+    for model, rows, dim in dict.fromkeys(
+        tuple(row["setting"][key] for key in ("model", "rows", "dim")) for row in asked
+    ):
+        lines = [
+            f"| {rows:,} x {dim}, {model} | made | effort | recall by the build | by questions | one, ms |"
+            " of 1,000, ms each | built, CPU s | bytes a row |",
+            "| --- |" + " --- |" * 8,
+        ]
+        for row in asked:
+            v, setting = row["values"], row["setting"]
+            if (setting["model"], setting["rows"]) == (model, rows):
+                told = f"{v['told']:.3f}" if "told" in v else ""
+                lines.append(
+                    f"| {setting.get('index') or setting['engine']} | {v['made']} | {v.get('effort', '')} | {told}"
+                    f" | {v['real']:.3f} | {v['one ms']:.2f} | {v['ms a query of 1,000']:.3f} | {v['build CPU s']:,.1f}"
+                    f" | {v['bytes a row']:,.0f} |"
+                )
+        parts.append("\n".join(lines))
+    return "\n\n".join(parts) + "\n"
+
+
 # Page, name of its marks, what makes the tables between them.
 PLACES = [
     (ROOT / "docs" / "benchmarks.md", "opening", OPENING),
     (ROOT / "docs" / "benchmarks.md", "figures", markdown),
+    (ROOT / "docs" / "indexes.md", "index types", index_types),
     (ROOT / "docs" / "query.md", "hybrid", WORD_TABLES["hybrid"]),
     (ROOT / "docs" / "build.md", "words", WORD_TABLES["languages"]),
     (ROOT / "docs" / "gguf.md", "figures", lambda found: "\n\n".join(SENTENCES["gguf"](found)) + "\n"),

@@ -142,9 +142,12 @@ def map_ann(path: Path, recipe: Recipe, vectors: Any, repeats: int = 0) -> Any:
     """
     module, shape = faiss(), (vectors.d, vectors.ntotal)
     check_layout(path, recipe, *shape, repeats)
+    if not recipe.takes_selector:
+        shape = vectors.d, vectors.ntotal - repeats
     if recipe.links is None:
         flags = module.IO_FLAG_MMAP_IFC | module.IO_FLAG_SKIP_PRECOMPUTE_TABLE
-        return _read(path, flags, type(empty(recipe, vectors.d)), shape)
+        tables = 4 * recipe.entries * (recipe.n_codes or 0) * (recipe.lists or 0)  # counted by FAISS, but not made
+        return _read(path, flags, type(empty(recipe, vectors.d)), shape, tables)
     graph = _read(path, module.IO_FLAG_MMAP_IFC | module.IO_FLAG_SKIP_STORAGE, module.IndexHNSWSQ, shape)
     graph.storage = vectors
     graph.own_fields = False
@@ -187,14 +190,14 @@ def inner(index: Any) -> Any:
     return module.downcast_index(index.index) if isinstance(index, module.IndexPreTransform) else index
 
 
-def _read(path: Path, flags: int, kind: Any, shape: tuple[int, int]) -> Any:
+def _read(path: Path, flags: int, kind: Any, shape: tuple[int, int], beside: int = 0) -> Any:
     """FAISS's own reading of a file whose layout was checked, as the kind and (dim, rows) that it has to be.
 
-    No vector in the file may be longer than the file itself.
+    No vector in the file may be longer than the file itself, and bytes `beside` it.
     """
     module = faiss()
     limit = module.get_deserialization_vector_byte_limit()
-    module.set_deserialization_vector_byte_limit(path.stat().st_size)
+    module.set_deserialization_vector_byte_limit(path.stat().st_size + beside)
     try:
         index = module.read_index(str(path), flags)
     except (RuntimeError, MemoryError) as fault:

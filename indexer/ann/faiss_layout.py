@@ -17,7 +17,7 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
-from ragidx.indexer.ann.index_types import Recipe
+from ragidx.indexer.ann.index_types import BLOCK, Recipe
 from ragidx.indexer.damage import damaged, reading
 
 HEADER = struct.Struct("<4siqqqBi")  # fourcc, dim, rows, two unused, is_trained, metric
@@ -29,7 +29,10 @@ _FOURCC = {  # of codes, in lists or not; RaBitQ has one for 1 bit and one for m
     "PQ": (b"", b"IwPQ"),
     "RaBitQ": (b"Ixrq", b"Iwrq"),
     "RaBitQ+": (b"Ixrr", b"Iwrr"),
+    "PQx4fs": (b"IPfs", b"IwPf"),
+    "RaBitQfs": (b"Irfn", b"Iwrn"),
 }
+_QUERY_BITS = 8  # of the tables that FAISS makes of a query for RaBitQfs
 _SCALARS = {"SQ8": 0, "SQ4": 1, "SQfp16": 4, "SQ6": 6}  # FAISS's numbers of them
 
 
@@ -130,6 +133,9 @@ def check_layout(path: Path, recipe: Recipe, dim: int, rows: int, repeats: int) 
             _graph(walk, dim, rows)
             walk.end(REPEAT_BYTES * repeats)
             return
+        held = rows - repeats
+        if not recipe.takes_selector:
+            rows = held  # it lacks them, and its numbers are those of the rows that it has
         if recipe.rotate:
             walk.header(b"IxPT", dim, rows)
             walk.expect("i4sB", 1, b"rrot", 0)  # one rotation, without a bias
@@ -139,7 +145,7 @@ def check_layout(path: Path, recipe: Recipe, dim: int, rows: int, repeats: int) 
         if recipe.lists is None:
             _codes(walk, recipe, dim, rows)
         else:
-            _lists(walk, recipe, recipe.lists, dim, rows, rows - repeats)
+            _lists(walk, recipe, recipe.lists, dim, rows, held)
         walk.end(REPEAT_BYTES * repeats)
 
 
@@ -159,6 +165,15 @@ def _codes(walk: FieldWalk, recipe: Recipe, dim: int, rows: int) -> None:
     size = recipe.code_bytes(dim)
     walk.header(_FOURCC[_kind(recipe)][0], dim, rows)
     _coder(walk, recipe, dim)
+    if recipe.in_registers:
+        filled = -(-rows // BLOCK) * BLOCK
+        if recipe.n_codes:
+            walk.expect("iiiQQ", 0, BLOCK, 0, filled, _even_codes(recipe, dim))  # 0: FAISS's own choice of a search
+        else:
+            walk.items(4, dim)  # the centre
+            walk.expect("BiQQQ", _QUERY_BITS, BLOCK, filled, _even_codes(recipe, dim), size)
+        walk.items(1, filled * size)
+        return
     walk.items(1, rows * size)
     if recipe.code.startswith("RaBitQ"):
         walk.items(4, dim)  # the centre
@@ -173,6 +188,9 @@ def _lists(walk: FieldWalk, recipe: Recipe, lists: int, dim: int, rows: int, hel
     walk.header(b"IxFI", dim, lists)
     walk.items(4, dim * lists)
     walk.expect("BQ", 0, 0)  # no map from rows to lists
+    if recipe.in_registers:
+        _blocks(walk, recipe, lists, dim, held)
+        return
     if recipe.code.startswith("PQ"):
         walk.fields(struct.Struct("<B"))  # whether codes are of differences to the list's centre
         walk.expect("Q", size)
@@ -197,6 +215,28 @@ def _lists(walk: FieldWalk, recipe: Recipe, lists: int, dim: int, rows: int, hel
     walk.skip(held * (size + 8), "its rows")
 
 
+def _blocks(walk: FieldWalk, recipe: Recipe, lists: int, dim: int, held: int) -> None:
+    """Lists whose codes lie in blocks of rows: sizes of both, then for each list the numbers of its rows and blocks."""
+    size, even = recipe.code_bytes(dim), _even_codes(recipe, dim)
+    if recipe.n_codes:
+        walk.expect("BQiQiQ", 0, size, BLOCK, even, 0, 0)  # codes of the vectors themselves
+        _coder(walk, recipe, dim)
+    else:
+        _coder(walk, recipe, dim)
+        walk.expect("BQiQQiBB", 1, size, BLOCK, 0, even, 0, _QUERY_BITS, 0)  # of differences to the list's centre
+    walk.expect("4sQQQQ", b"ilbl", lists, 2**64 - 1, BLOCK, BLOCK * size)
+    count = struct.Struct("<Q")
+    for _ in range(lists):
+        (found,) = walk.fields(count)
+        if found > held:
+            raise damaged(walk.path, f"a list in it has {found:,} rows of {held:,}")
+        held -= found
+        walk.skip(8 * found, "its rows")
+        walk.items(1, -(-found // BLOCK) * BLOCK * size)
+    if held:
+        raise damaged(walk.path, f"its lists lack {held:,} rows")
+
+
 def _coder(walk: FieldWalk, recipe: Recipe, dim: int) -> None:
     """The tables by which codes are read."""
     size = recipe.code_bytes(dim)
@@ -205,15 +245,23 @@ def _coder(walk: FieldWalk, recipe: Recipe, dim: int) -> None:
         walk.fields(struct.Struct("<if"))  # how their range was found
         walk.expect("QQ", dim, size)
         walk.items(4, 0 if recipe.code == "SQfp16" else 2 * dim)
-    elif recipe.code.startswith("PQ"):
-        walk.expect("QQQ", dim, size, 8)
-        walk.items(4, 256 * dim)
+    elif recipe.n_codes:
+        walk.expect("QQQ", dim, recipe.n_codes, recipe.entries.bit_length() - 1)
+        walk.items(4, recipe.entries * dim)
     else:
         walk.expect("QQi", dim, size, INNER_PRODUCT)
-        if _kind(recipe) == "RaBitQ+":
-            walk.expect("Q", int(recipe.code[6:]))
+        if _kind(recipe) != "RaBitQ":
+            walk.expect("Q", int(recipe.code[6:].removesuffix("fs") or 1))
+
+
+def _even_codes(recipe: Recipe, dim: int) -> int:
+    """The codes of 4 bits of a row, filled up to whole bytes; RaBitQ's are of 4 numbers each."""
+    codes = recipe.n_codes or -(-dim // 4)
+    return codes + codes % 2
 
 
 def _kind(recipe: Recipe) -> str:
+    if recipe.in_registers:
+        return "PQx4fs" if recipe.n_codes else "RaBitQfs"
     letters = recipe.code.removesuffix("fp16").rstrip("0123456789")
     return f"{letters}+" if recipe.code[6:] and letters == "RaBitQ" else letters

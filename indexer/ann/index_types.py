@@ -1,12 +1,14 @@
 """Index types: the indexes that a segment may have besides exact search, and their cost in bytes.
 
-A type is a name (`auto`, `flat`, `hnsw`, `ivf`, `ivfpq`, `sq8`, `rabitq`) or a factory string in FAISS's notation. Only
-combinations that suit unit vectors and inner products are allowed:
+A type is a name of `INDEX_TYPES` or a factory string in FAISS's notation. Only combinations that suit unit vectors and
+inner products are allowed:
 
     HNSW16                       a graph with 16 links a node (Malkov and Yashunin 2018)
     SQ8                          all rows, by codes of 8 bits a number; also SQ6, SQ4
     RaBitQ4                      all rows, by codes of 4 bits a number (Gao and Long 2024); RaBitQ is 1 bit
-    IVF1024,SQfp16               1,024 lists of near rows; a query reads some of them; or ,SQ8 ,SQ6 ,SQ4 ,PQ48
+    PQ96x4fs                     all rows, by 96 codes of 4 bits compared in registers, 32 rows at once (André et al.
+                                 2015); also RaBitQfs, of 1 bit a number
+    IVF1024,SQfp16               1,024 lists of near rows; a query reads some of them; or ,SQ8 ,SQ6 ,SQ4 ,PQ48 ,PQ96x4fs
     RR,IVF1024,RaBitQ            a random rotation of the vectors first
 
 The rows that an index finds are compared again with the float16 vectors. So every score is exact, and only the choice
@@ -27,6 +29,8 @@ AUTO, FLAT = "auto", "flat"
 INDEX_TYPES = {
     "auto": "flat while that is fast, else what fits into `max_memory` and reaches `target_recall`, fastest first",
     "flat": "exact: every vector is compared",
+    "pq4": "every vector, by 4 bits for every 2 dimensions: an eighth of the memory of flat, made and read fast",
+    "ivfpq4": "lists of these codes, for millions of rows",
     "hnsw": "a graph of neighbours: fast, 144 bytes a row more",
     "ivf": "lists of near vectors in float16, some of which are read: made fast, vectors twice on the disk",
     "sq8": "every vector, by 8 bits a number: half the memory of flat, nearly as exact",
@@ -36,7 +40,8 @@ INDEX_TYPES = {
 """Name -> what it is, in one line."""
 
 MIN_ROWS = 10_000  # a segment with fewer rows has no index of any type: exact search takes under 1 ms
-AUTO_FLAT_BYTES = 40_000_000  # auto: up to so many bytes of vectors are searched exactly, about 2 ms a query
+AUTO_FLAT_BYTES = 10_000_000  # auto: up to so many bytes of vectors are searched exactly, about 1 ms a query
+AUTO_CODE_BYTES = 32_000_000  # auto: up to so many bytes of codes are all read, about 2 ms a query
 
 DEFAULT_RECALL = 0.95  # ann_recall@10
 TUNED_K = 10
@@ -44,11 +49,14 @@ LANES = 8
 
 _FACTORY = re.compile(
     r"HNSW(?P<links>[0-9]{1,3})"
-    r"|(?P<rotate>RR,)?(?:IVF(?P<lists>[0-9]{1,6}),)?(?P<code>SQfp16|SQ[468]|PQ[0-9]{1,4}|RaBitQ[2-9]?)"
+    r"|(?P<rotate>RR,)?(?:IVF(?P<lists>[0-9]{1,6}),)?(?P<code>SQfp16|SQ[468]|PQ[0-9]{1,4}(?:x4fs)?|RaBitQ(?:[2-9]|fs)?)"
+)
+_WRITTEN_OTHERWISE = re.compile(  # codes in registers, as FAISS's other names or other letters have them
+    r"(?i)PQ(?P<codes>[0-9]{1,4})(?:x4(?:fsr?)?|fsr?)(?:_[0-9]+)?$|RaBitQ[1-9]?fs[1-9]?(?:_[0-9]+)?$"
 )
 _LINKS = (4, 128)
 _TRAIN_ROWS = 39  # FAISS's own minimum of training rows for each list
-PQ_ENTRIES = 256  # of the table of a product code: FAISS trains it on at least so many rows
+BLOCK = 32  # rows whose codes are compared together in registers: each list is filled up to so many
 _TRAIN_BYTES = 256 << 20  # of float32 rows that an index is trained on, at most
 _NODE_BYTES = 16  # of a graph: level, offset, and the share of the upper levels, beside the links of the lowest
 
@@ -71,7 +79,7 @@ class Recipe:
     Attributes:
         links: links of each graph node on the upper levels, twice that on the lowest; None: no graph.
         lists: how many; None: all codes are compared.
-        code: code of a vector: SQfp16, SQ8, SQ6, SQ4, PQ{bytes}, RaBitQ{bits}.
+        code: code of a vector: SQfp16, SQ8, SQ6, SQ4, PQ{bytes}, RaBitQ{bits}; PQ{codes}x4fs, RaBitQfs.
         rotate: whether a random rotation is applied first.
     """
 
@@ -99,6 +107,11 @@ class Recipe:
         """
         match = _FACTORY.fullmatch(text)
         if match is None:
+            near = _WRITTEN_OTHERWISE.sub(
+                lambda found: f"PQ{found['codes']}x4fs" if found["codes"] else "RaBitQfs", text
+            )
+            if _FACTORY.fullmatch(near):
+                raise _not_a_factory(text, f"did you mean '{near}'?")
             raise _unknown_type(text) if text.isalnum() else _not_a_factory(text)
         links, lists = (None if match[name] is None else int(match[name]) for name in ("links", "lists"))
         if links is not None and not _LINKS[0] <= links <= _LINKS[1]:
@@ -108,9 +121,32 @@ class Recipe:
         code = match["code"] or ""
         if code == "SQfp16" and lists is None:
             raise _not_a_factory(text, "all vectors in float16 are the type flat")
-        if code.startswith("PQ") and (lists is None or not int(code[2:])):
-            raise _not_a_factory(text, "product codes need lists: IVF256,PQ48")
-        return cls(links, lists, code, bool(match["rotate"]))
+        made = cls(links, lists, code, bool(match["rotate"]))
+        if made.n_codes == 0:
+            raise _not_a_factory(text, "PQ takes 1 code or more")
+        if made.n_codes and lists is None and not made.in_registers:
+            raise _not_a_factory(text, "product codes of 8 bits need lists: IVF256,PQ48; of 4 bits not: PQ96x4fs")
+        return made
+
+    @property
+    def n_codes(self) -> int | None:
+        """The number of product codes of a vector; None: it has none."""
+        return int(self.code[2:].removesuffix("x4fs")) if self.code.startswith("PQ") else None
+
+    @property
+    def in_registers(self) -> bool:
+        """Whether codes are compared in registers, 32 rows at a time."""
+        return self.code.endswith("fs")
+
+    @property
+    def takes_selector(self) -> bool:
+        """Whether FAISS can skip rows of the index; else it must have the rows that may be found, and no others."""
+        return self.lists is not None or not self.in_registers
+
+    @property
+    def entries(self) -> int:
+        """The entries of each product code's table, 0 without such codes; FAISS trains it on at least so many rows."""
+        return 0 if self.n_codes is None else 16 if self.in_registers else 256
 
     def check(self, dim: int) -> None:
         """Check that the code fits vectors of this width.
@@ -118,10 +154,11 @@ class Recipe:
         Raises:
             SpecError: the number of product codes does not divide the width.
         """
-        if self.code.startswith("PQ") and dim % int(self.code[2:]):
+        if self.n_codes and dim % self.n_codes:
+            suffix = "x4fs" * self.in_registers
             raise SpecError(
-                f"index type {self}: {self.code[2:]} codes do not divide {dim} dimensions",
-                f"take one of {', '.join(f'PQ{n}' for n in _divisors(dim)[-6:])}, or another type",
+                f"index type {self}: {self.n_codes} codes do not divide {dim} dimensions",
+                f"take one of {', '.join(f'PQ{n}{suffix}' for n in _divisors(dim)[-6:])}, or another type",
                 where="`index_type`",
             )
 
@@ -129,10 +166,10 @@ class Recipe:
         """Bytes a row besides the float16 vector, without the row's number in a list."""
         if self.links is not None:
             return 8 * self.links + _NODE_BYTES
-        if self.code.startswith("PQ"):
-            return int(self.code[2:])
+        if self.n_codes:
+            return -(-self.n_codes // 2) if self.in_registers else self.n_codes
         if self.code.startswith("RaBitQ"):
-            bits = int(self.code[6:] or 1)
+            bits = int(self.code[6:].removesuffix("fs") or 1)
             return -(-dim // 8) + 8 if bits == 1 else -(-dim // 8) + 12 + -(-(bits - 1) * dim // 8) + 8
         return {"SQfp16": 2 * dim, "SQ8": dim, "SQ6": -(-6 * dim // 8), "SQ4": -(-dim // 2)}[self.code]
 
@@ -265,8 +302,9 @@ def footprint_of(recipe: Recipe | None, rows: int, dim: int) -> VectorFootprint:
     if recipe is None:
         return VectorFootprint(vectors, vectors, 0)
     lists = recipe.lists or 0
-    tables = 4 * dim * (lists + dim * recipe.rotate + 256 * recipe.code.startswith("PQ"))
-    beside = rows * (recipe.code_bytes(dim) + 8 * bool(lists)) + tables
+    tables = 4 * dim * (lists + dim * recipe.rotate + recipe.entries)
+    filled = BLOCK // 2 * max(1, lists) * recipe.in_registers  # rows: half a block for each list
+    beside = (rows + filled) * recipe.code_bytes(dim) + 8 * rows * bool(lists) + tables
     if recipe.links is not None:
         return VectorFootprint(vectors + beside, vectors + beside, vectors + beside)
     return VectorFootprint(vectors + beside, beside, beside + 4 * dim * train_rows(recipe, rows, dim))
@@ -287,11 +325,13 @@ def check_index_type(text: str, dim: int | None = None) -> None:
 def candidates(index_type: str, rows: int, dim: int) -> list[Recipe | None]:
     """The possible recipes of a segment with an index type, the first choice first; None: exact search.
 
-    Only `auto` has more than one: the fastest first, later ones take less memory.
+    Only `auto` has more than one: the fastest first, then what takes less memory, last what reaches any recall.
     """
     if index_type == FLAT or rows < MIN_ROWS:
         return [None]
     named: dict[str, Recipe] = {
+        "pq4": Recipe(code=f"PQ{product_codes(dim, 2)}x4fs"),
+        "ivfpq4": Recipe(lists=_lists(rows), code=f"PQ{product_codes(dim, 2)}x4fs"),
         "hnsw": Recipe(links=16),
         "ivf": Recipe(lists=_lists(rows), code="SQfp16"),
         "sq8": Recipe(code="SQ8"),
@@ -299,8 +339,10 @@ def candidates(index_type: str, rows: int, dim: int) -> list[Recipe | None]:
         "rabitq": Recipe(lists=_lists(rows), code="RaBitQ", rotate=True),
     }
     if index_type == AUTO:
-        first = None if 2 * dim * rows <= AUTO_FLAT_BYTES else named["hnsw"]
-        return [first, *(Recipe(lists=_lists(rows), code=code) for code in ("SQ8", "RaBitQ4")), named["rabitq"]]
+        codes = named["pq4"]
+        read = [None] * (2 * dim * rows <= AUTO_FLAT_BYTES)
+        lists = [named["ivfpq4"]] * (rows * codes.code_bytes(dim) > AUTO_CODE_BYTES)
+        return [*read, *lists, codes, Recipe(lists=_lists(rows), code="SQ8")]
     if index_type in named:
         return [named[index_type]]
     recipe = Recipe.parse(index_type)
@@ -317,17 +359,18 @@ def with_lists(recipe: Recipe, rows: int) -> Recipe:
 
 def train_rows(recipe: Recipe, rows: int, dim: int) -> int:
     """How many rows an index is trained on: enough for its lists and codes, in bounded memory."""
-    wanted = max(64 * (recipe.lists or 0), PQ_ENTRIES * 64 if recipe.code.startswith("PQ") else 8192)
+    codes = (256 if recipe.in_registers else 64) * recipe.entries or 8192
+    wanted = max(64 * (recipe.lists or 0), codes)
     return max(1, min(rows, wanted, _TRAIN_BYTES // (4 * dim)))
 
 
-def product_codes(dim: int) -> int:
-    """The number of product codes: a divisor of `dim`, near a quarter of it.
+def product_codes(dim: int, each: int = 4) -> int:
+    """The number of product codes: a divisor of `dim`, so that each is of about `each` numbers.
 
-    >>> product_codes(384), product_codes(7)
-    (96, 1)
+    >>> product_codes(384), product_codes(384, 2), product_codes(7)
+    (96, 192, 1)
     """
-    return min(_divisors(dim), key=lambda number: (abs(math.log(4 * number / dim)), number))
+    return min(_divisors(dim), key=lambda number: (abs(math.log(each * number / dim)), number))
 
 
 def _lists(rows: int) -> int:
@@ -348,8 +391,8 @@ def _unknown_type(text: str) -> SpecError:
 def _not_a_factory(text: str, reason: str = "it is not in the list of those that are known to be right") -> SpecError:
     return SpecError(
         f"index type '{text[:60]}': {reason}",
-        f"give a name ({', '.join(INDEX_TYPES)}), or a factory string: HNSW16; SQ8, SQ6, SQ4 or RaBitQ4; these, "
-        "SQfp16 or PQ48 with IVF1024, in front; RR, in front of it turns the vectors",
+        f"give a name ({', '.join(INDEX_TYPES)}), or a factory string: HNSW16; SQ8, SQ6, SQ4, RaBitQ4, PQ96x4fs or "
+        "RaBitQfs; these, SQfp16 or PQ48 with IVF1024, in front; RR, in front of it turns the vectors",
         where="`index_type`",
     )
 

@@ -21,7 +21,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from ragidx.indexer.ann.faiss_files import HEADER_BYTES, codes_of, exact_index, selector
+from ragidx.indexer.ann.faiss_files import HEADER_BYTES, codes_of, exact_index, faiss, selector
 from ragidx.indexer.ann.faiss_layout import REPEAT_BYTES
 from ragidx.indexer.arrays import Bools, Floats, Ints
 
@@ -48,6 +48,7 @@ class Repeats:
     rows: NDArray[np.int32]
     n_rows: int
     _leaders: tuple[Ints, Any] | None = field(default=None, init=False, repr=False)
+    _numbered: tuple[Any, Any] | None = field(default=None, init=False, repr=False)
 
     def __len__(self) -> int:
         """How many rows the index lacks."""
@@ -57,7 +58,7 @@ class Repeats:
     def mapped(cls, path: Path, count: int, n_rows: int) -> Repeats:
         """The last bytes of a file, as `to_bytes` gave them; `hold` must be asked before they are used."""
         offset = path.stat().st_size - REPEAT_BYTES * count
-        firsts, rows = np.memmap(path, "<i4", mode="r", offset=offset, shape=(2, count))
+        firsts, rows = np.memmap(path, "<i4", mode="r", offset=offset, shape=(2, count)).view(np.ndarray)
         return cls(firsts, rows, n_rows)
 
     def to_bytes(self) -> bytes:
@@ -84,6 +85,16 @@ class Repeats:
     def selector(self) -> Any:
         """What makes FAISS skip the codes of repeats."""
         return selector(self.kept)
+
+    def numbered(self, index: Any) -> Any:
+        """An index of the rows that are kept, which numbers these from 0, with the numbers that they have here."""
+        if self._numbered is None or self._numbered[0] is not index:
+            module = faiss()
+            found = module.IndexIDMap(module.IndexFlatIP(index.d))  # FAISS gives numbers to an empty index alone
+            found.index, found.ntotal, found.referenced_objects = index, self.n_rows, [index]
+            module.copy_array_to_vector(np.flatnonzero(self.kept), found.id_map)
+            self._numbered = index, found
+        return self._numbered[1]
 
     def leading(self, allowed: Bools) -> Bools:
         """(n_rows,) which rows of the index are allowed, or have a repeat that is."""
@@ -147,8 +158,15 @@ class Repeats:
         return rows if allowed is None else rows[allowed[rows]]
 
     def _are_firsts(self, rows: Ints) -> Bools:
-        found: Bools = self.firsts[np.searchsorted(self.firsts, rows).clip(max=len(self) - 1)] == rows
+        found: Bools = self._lead[rows.clip(-1, self.n_rows)]  # of another segment they lie anywhere
         return found
+
+    @functools.cached_property
+    def _lead(self) -> Bools:
+        """(n_rows + 1,) which rows are repeated; the last stands for what is no row."""
+        lead = np.zeros(self.n_rows + 1, np.bool_)
+        lead[self.firsts] = True
+        return lead
 
     def _firsts_of(self, rows: Ints) -> Ints:
         """The rows of the index that have the vectors of these."""

@@ -1,9 +1,8 @@
-"""Making and searching the index of a segment. Scores are inner products of unit vectors, so cosines.
+"""Searching the index of a segment. Scores are inner products of unit vectors, so cosines.
 
-vectors (n, dim) float16 in a file -> `make` -> an index in memory, to be written -> mapped again -> `search`. Making
-reads the file in blocks and trains on a bounded sample. All rows found are compared with the float16 vectors, so their
-scores are those of an exact search, and hits of several segments can be merged by score. The file format is in
-`faiss_files`; the choice of the recipe and of the search effort is in `tuning`.
+All rows found are compared with the float16 vectors, so their scores are those of an exact search, and hits of several
+segments can be merged by score. Making is in `making`, the file format in `faiss_files`, the choice of recipe and
+search effort in `tuning`.
 """
 
 from __future__ import annotations
@@ -12,22 +11,19 @@ import contextlib
 import functools
 import math
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any, TypeAlias
 
 import numpy as np
 
 from ragidx.corpora.errors import QueryError
-from ragidx.indexer.ann.faiss_files import HEADER_BYTES, empty, faiss, inner, map_vectors, selector
-from ragidx.indexer.ann.index_types import PQ_ENTRIES, TUNED_K, Effort, Recipe, padded, train_rows
+from ragidx.indexer.ann.faiss_files import faiss, selector
+from ragidx.indexer.ann.index_types import TUNED_K, Effort, Recipe, padded
 from ragidx.indexer.ann.repeats import Repeats
 from ragidx.indexer.arrays import Bools, Floats, Ints
 from ragidx.indexer.normalize import check_query_width
 
 Exact: TypeAlias = Callable[[Floats, int], tuple[Floats, Ints]]  # as `search_exact`, of the rows that are allowed
-OnRows: TypeAlias = Callable[[int], None]  # called with the number of rows that are done
 
-BUILD_BEAM = 200  # of a graph (efConstruction): half of it takes half as long, and a search then reads a tenth more
 
 # What a search costs, in rows that exact search would read; measured with 50,000 real vectors of 384 dimensions, one
 # query and one thread, where exact search takes 31 ns a row (7 ns at 128 dimensions, where all else gains less).
@@ -35,64 +31,15 @@ RANDOM_ROW = 5  # a row from anywhere: 5 in a graph (160 ns a distance), 4 to 10
 MEASURED_DIM = 384  # a narrower row from anywhere takes as long: 40 of 48 dimensions are read in their order meanwhile
 BEAM_ROWS = 0.5  # distances for each node in view and link: 8.5 for 16 links at a beam of 1,000, 13 at 200
 BEAM_SQUARED = 1 / 125  # FAISS looks through all that is in view for the next: 1.6 ms at a beam of 1,000, 13 at 5,000
+REGISTER_ROW = 0.1  # of codes in registers: PQ96x4fs 0.03, PQ192x4fs 0.07, RaBitQfs 0.14
+CHOSEN_ROW, PASSED_ROW = 2.3, 0.03  # of an exact search of some rows, these and all of which it is asked whether
 CODE_ROW = 0.5  # of a list or of all codes: RaBitQ 0.3, PQ32 0.5, SQ8 0.7 to 0.9, a list of float16 1.06
 
 _SMALL_BYTES = 1 << 20  # of vectors: a query is done in 50 us, and to wait for a thread costs 10 ms on a busy machine
 
-_BLOCK_BYTES = 8 << 20  # of float32 rows
 _BLOCK_FOUND = 1 << 22  # rows and scores held at once, before those not allowed are removed
 _DEVIATIONS = 3  # more than k are expected to pass: by chance alone hardly one query in a hundred then finds too few
 _RARER = 4  # where one does, the allowed rows near it are taken to be so many times rarer
-
-
-def read_blocks(path: Path, dim: int, rows: int) -> Iterator[Floats]:
-    """The rows of a vectors.faiss, (n, dim) float32 a block, read and not mapped: they leave no pages behind."""
-    step = max(1, _BLOCK_BYTES // (4 * dim))
-    with path.open("rb") as file:
-        file.seek(HEADER_BYTES)
-        for start in range(0, rows, step):
-            count = min(step, rows - start)
-            yield np.frombuffer(file.read(2 * dim * count), "<f2").reshape(count, dim).astype(np.float32)
-
-
-def make(
-    recipe: Recipe,
-    path: Path,
-    dim: int,
-    rows: int,
-    on_rows: OnRows = lambda _: None,
-    repeats: Repeats | None = None,
-) -> Any:
-    """An index of all rows of a vectors.faiss, in memory.
-
-    Args:
-        recipe: what to make.
-        path: place of the vectors.faiss.
-        dim: width of the vectors.
-        rows: number of rows in the file.
-        on_rows: called after each block with the number of rows added.
-        repeats: the rows that a graph does not link, and lists do not hold; None: there are none.
-    """
-    firsts = np.arange(rows) if repeats is None else np.flatnonzero(repeats.kept)
-    index = (
-        _new_graph(recipe.links, dim, len(firsts)) if recipe.links is not None else _trained(recipe, path, dim, firsts)
-    )
-    done = 0
-    for block in read_blocks(path, dim, rows):
-        mine = firsts[slice(*np.searchsorted(firsts, [done, done + len(block)]))]
-        if recipe.lists is not None:
-            index.add_with_ids(block[mine - done], mine)
-        elif recipe.links is not None:
-            index.add(block[mine - done])
-        else:
-            index.add(block)  # the place of a code is its number; a search skips those of repeats
-        done += len(block)
-        on_rows(done)
-    if repeats is not None:
-        if recipe.links is not None:
-            _spread_graph(index, firsts, map_vectors(path, dim, rows))
-        index.ntotal = inner(index).ntotal = rows
-    return index
 
 
 def search_exact(vectors: Any, queries: Floats, k: int, allowed: Bools | None) -> tuple[Floats, Ints]:
@@ -157,14 +104,15 @@ def search(
     depth, tried = next(attempts)
     as_tuned = passing is None and width <= TUNED_K
     spent = 0.0 if as_tuned else cost_of(recipe, tried, held, vectors.d, depth)
-    if spent >= count:
+    enough = exact_cost(count, vectors.ntotal)
+    if spent >= enough:
         return exact(queries, k)
     rest = width, passing, repeats
     scores, rows = _approximate(index, recipe, tried, vectors, queries, depth, *rest)
     left = np.flatnonzero(rows[:, -1] < 0)
     for depth, tried in attempts:
         spent += cost_of(recipe, tried, held, vectors.d, depth)
-        if not len(left) or spent >= count:
+        if not len(left) or spent >= enough:
             break
         scores[left], rows[left] = _approximate(index, recipe, tried, vectors, queries[left], depth, *rest)
         left = left[rows[left, -1] < 0]
@@ -198,8 +146,17 @@ def cost_of(recipe: Recipe, effort: Effort, rows: int, dim: int, k: int) -> floa
         beam = min(rows, max(k, effort.beam))
         return RANDOM_ROW * BEAM_ROWS * recipe.links * beam + BEAM_SQUARED * beam**2
     share = 1.0 if recipe.lists is None else min(recipe.lists, max(1, effort.lists)) / recipe.lists
-    scanned = share * rows * (1.0 if recipe.code == "SQfp16" else CODE_ROW)
+    scanned = share * rows * (1.0 if recipe.code == "SQfp16" else REGISTER_ROW if recipe.in_registers else CODE_ROW)
     return scanned + RANDOM_ROW * max(1.0, MEASURED_DIM / dim) * min(rows, k * effort.factor)
+
+
+def exact_cost(count: int, rows: int) -> float:
+    """The cost of an exact search of some rows that lie anywhere among all of these, in the same measure.
+
+    >>> exact_cost(1000, 100_000), exact_cost(50_000, 100_000)
+    (5300.0, 100000.0)
+    """
+    return min(float(rows), CHOSEN_ROW * count + PASSED_ROW * rows)
 
 
 def checked_queries(queries: Floats, dim: int) -> Floats:
@@ -220,69 +177,6 @@ def filled(queries: Floats, dim: int) -> Floats:
     """Queries (q, dim), checked, with zeros up to the stored width."""
     checked, width = checked_queries(queries, dim), padded(dim)
     return checked if width == dim else np.pad(checked, ((0, 0), (0, width - dim)))
-
-
-def _new_graph(links: int, dim: int, rows: int) -> Any:
-    module = faiss()
-    graph = module.IndexHNSWSQ(dim, module.ScalarQuantizer.QT_fp16, links, module.METRIC_INNER_PRODUCT)
-    graph.hnsw.efConstruction = BUILD_BEAM
-    # Room for all rows at once: a growing vector is copied, and for that moment takes three times its place.
-    codes = module.downcast_index(graph.storage).codes
-    for vector, size in ((codes, 2 * dim * rows), (graph.hnsw.neighbors, 2 * links * rows + 2 * rows)):
-        vector.resize(size)
-        vector.resize(0)
-    return graph
-
-
-def untrained(recipe: Recipe, dim: int) -> Any:
-    """An empty index of codes, set up to train on a bounded sample."""
-    index = empty(recipe, dim)
-    core = inner(index)
-    if recipe.lists is not None:
-        core.cp.min_points_per_centroid = 1  # no warning on the user's terminal
-    if recipe.code.startswith("PQ"):
-        # 10 rounds over 64 rows for each of 256 entries: the default takes minutes and does not find more
-        core.pq.cp.min_points_per_centroid, core.pq.cp.max_points_per_centroid = 1, 64
-        core.pq.cp.niter = 10
-        core.do_polysemous_training = False  # it orders the codes for a search by bits, which is not used here
-    return index
-
-
-def _spread_graph(graph: Any, firsts: Ints, vectors: Any) -> None:
-    """Give the nodes of a graph the numbers of their rows, `firsts`; the other rows become nodes without links.
-
-    It is searched over the codes of the mapped vectors from then on. FAISS refuses a node without room for links.
-    """
-    module, hnsw, rows = faiss(), graph.hnsw, vectors.ntotal
-    module.downcast_index(graph.storage).this.own(True)  # freed here: it has other numbers
-    graph.storage, graph.own_fields, graph.referenced_objects = vectors, False, [vectors]
-    to_array, to_vector = module.vector_to_array, module.copy_array_to_vector
-    levels, is_kept = np.ones(rows, np.int32), np.zeros(rows, np.bool_)
-    levels[firsts], is_kept[firsts] = to_array(hnsw.levels), True
-    widths = to_array(hnsw.cum_nneighbor_per_level)[levels]
-    links, numbers = to_array(hnsw.neighbors), firsts.astype(np.int32)
-    linked = links >= 0
-    links[linked] = numbers[links[linked]]
-    starts = np.append(0, np.cumsum(widths, dtype=np.int64))
-    spread = np.full(starts[-1], -1, np.int32)
-    spread[np.repeat(is_kept, widths)] = links
-    hnsw.neighbors.resize(len(spread))
-    module.rev_swig_ptr(hnsw.neighbors.data(), len(spread))[:] = spread
-    to_vector(levels, hnsw.levels)
-    to_vector(starts.astype(np.uint64), hnsw.offsets)
-    hnsw.entry_point = int(firsts[hnsw.entry_point])
-
-
-def _trained(recipe: Recipe, path: Path, dim: int, kept: Ints) -> Any:
-    """An index of codes, trained on some of the rows `kept`, spread evenly over the file."""
-    index = untrained(recipe, dim)
-    count = train_rows(recipe, len(kept), dim)
-    if recipe.code.startswith("PQ"):
-        count = max(count, PQ_ENTRIES)  # FAISS refuses fewer than it makes; where there are not so many, they recur
-    wanted = kept[np.linspace(0, len(kept) - 1, count).astype(np.int64)]
-    codes = np.memmap(path, "<f2", mode="r", offset=HEADER_BYTES, shape=(int(kept[-1]) + 1, dim))
-    index.train(codes[wanted].astype(np.float32))
-    return index
 
 
 def _attempts(recipe: Recipe, effort: Effort, k: int, count: int, rows: int) -> Iterator[tuple[int, Effort]]:
@@ -328,7 +222,8 @@ def _approximate(
     if recipe.links is not None:
         searched, params = index, _beam_of(min(held, max(depth, effort.beam)))
     else:
-        searched, params = faiss().IndexRefine(index, vectors), _params_of(recipe, effort, factor, repeats)
+        numbered = index if repeats is None or recipe.takes_selector else repeats.numbered(index)
+        searched, params = faiss().IndexRefine(numbered, vectors), _params_of(recipe, effort, factor, repeats)
     if allowed is None:
         with _threads(vectors, queries):
             scores, rows = searched.search(queries, depth, params=params)
@@ -368,6 +263,8 @@ def _threads(vectors: Any, queries: Floats) -> Iterator[None]:
 def _params_of(recipe: Recipe, effort: Effort, factor: float, repeats: Repeats | None = None) -> Any:
     """FAISS's parameters of a search by codes: how many are compared again, and how many lists are read."""
     module = faiss()
+    if not recipe.takes_selector:
+        return module.IndexRefineSearchParameters(k_factor=factor)
     inside = module.SearchParameters() if repeats is None else module.SearchParameters(sel=repeats.selector)
     if recipe.lists is not None:
         inside = module.SearchParametersIVF(nprobe=min(recipe.lists, max(1, effort.lists)))

@@ -25,6 +25,7 @@ import numpy as np
 import pyarrow as pa
 
 from ragidx.corpora.errors import SpecError
+from ragidx.indexer.ann import making
 from ragidx.indexer.ann import search as ann
 from ragidx.indexer.ann.faiss_files import Halves, codes_of, map_vectors
 from ragidx.indexer.ann.index_types import (
@@ -55,6 +56,7 @@ _TINY = 1e-6
 _SEED = 0
 _TIE = 1e-6
 _BEAMS = (10, 12, 14, 16, 20, 24, 32, 40, 48, 64, 80, 96, 128, 192, 256, 384, 512, 768, 1024, 2048, 4096)
+_FACTOR_OF_ALL, _FACTOR_IN_LISTS = 8, 4  # the least for codes in registers
 _FACTORS = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 
 
@@ -91,7 +93,7 @@ def choose(
         recipe = candidate if repeats is None else with_lists(candidate, rows - len(repeats))
         truth = exact_answers(vectors, dim, rows, in_lists=recipe.lists is not None, repeats=repeats)
         release_memory()
-        index = ann.make(recipe, vectors, dim, rows, functools.partial(on_stage, str(recipe), rows), repeats)
+        index = making.make(recipe, vectors, dim, rows, functools.partial(on_stage, str(recipe), rows), repeats)
         measured = tune(index, recipe, truth, map_vectors(vectors, dim, rows), options.target_recall, repeats)
         if measured.recall >= options.target_recall:
             return index, repeats, measured
@@ -135,7 +137,7 @@ def exact_answers(
         queries[::2] = _questions(codes, kept, count, in_lists=True)[::2]
     k = min(TUNED_K, rows)
     best = np.full((count, k), -np.inf, np.float32)
-    for block in ann.read_blocks(vectors, dim, rows):
+    for block in making.read_blocks(vectors, dim, rows):
         best = -np.partition(-np.concatenate([best, queries @ block.T], axis=1), k - 1, axis=1)[:, :k]
     return Truth(queries, best.min(axis=1))
 
@@ -184,7 +186,9 @@ def _ladders(recipe: Recipe) -> Iterator[list[Effort]]:
     if recipe.links is not None:
         yield [Effort(beam=beam) for beam in _BEAMS]
         return
-    factors = (1,) if recipe.code == "SQfp16" else _FACTORS
+    factors = [1] if recipe.code == "SQfp16" else list(_FACTORS)
+    if recipe.in_registers:  # so fast that a recall above the target costs next to nothing
+        factors = sorted({max(one, _FACTOR_IN_LISTS if recipe.lists else _FACTOR_OF_ALL) for one in factors})
     if recipe.lists is None:
         yield [Effort(factor=factor) for factor in factors]
         return

@@ -17,8 +17,8 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from ragidx.indexer import atomic
-from ragidx.indexer.ann import search as ann
 from ragidx.indexer.ann.index_types import padded
+from ragidx.indexer.ann.making import read_blocks
 from ragidx.indexer.ann.moments import moments_of, most_beside, wants_moments
 from ragidx.indexer.ann.tuning import OnStage
 from ragidx.indexer.arrays import Bools, Ints
@@ -147,7 +147,7 @@ def _names(batch: Any) -> list[str]:
 
 def _write_moments(segment: Segment, generation: int) -> atomic.FileEntry:
     entry = segment.entry
-    blocks = ann.read_blocks(segment.folder / VECTORS, padded(segment.dim), entry.rows)
+    blocks = read_blocks(segment.folder / VECTORS, padded(segment.dim), entry.rows)
     made = moments_of((block[:, : segment.dim] for block in blocks), segment.dim)
     return _write(segment.folder / moments_name(generation), made.to_bytes())
 

@@ -21,7 +21,7 @@ from fault_operations import OPERATIONS, Reference
 from numpy.typing import NDArray
 
 from ragidx.corpora.records import Scalar
-from ragidx.indexer.ann import search as ann
+from ragidx.indexer.ann import making
 from ragidx.indexer.ann.faiss_files import check_ann, map_ann, map_vectors, vectors_header, write
 from ragidx.indexer.ann.index_types import IndexOptions, Recipe
 from ragidx.indexer.ann.repeats import Repeats
@@ -119,7 +119,7 @@ class AnnKit:
 
     def make(self, folder: Path, factory: str, vectors: Any, repeats: Repeats | None = None) -> Path:
         """The ann.faiss of mapped vectors, beside them; of all of them, unless the `repeats` are given."""
-        index = ann.make(Recipe.parse(factory), folder / VECTORS, vectors.d, vectors.ntotal, repeats=repeats)
+        index = making.make(Recipe.parse(factory), folder / VECTORS, vectors.d, vectors.ntotal, repeats=repeats)
         with (folder / ANN).open("wb") as file:
             write(index, file.write)
             if repeats is not None:

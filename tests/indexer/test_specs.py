@@ -110,7 +110,7 @@ def test_fields_that_came_later_leave_older_fingerprints_as_they_were() -> None:
     assert changed.fingerprint() != IndexSpec().fingerprint()
 
 
-@pytest.mark.parametrize("index_type", ["auto", "hnsw", "ivf", "sq8", "ivfpq", "rabitq", "IVF64,SQ8"])
+@pytest.mark.parametrize("index_type", ["auto", "hnsw", "ivf", "sq8", "ivfpq", "pq4", "rabitq", "IVF64,SQ8"])
 def test_no_vector_depends_on_the_index_type(index_type: str) -> None:
     assert IndexSpec(index_type=index_type).fingerprint() == IndexSpec(index_type="flat").fingerprint()
 

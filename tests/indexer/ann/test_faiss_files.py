@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import struct
 import sys
 
 import faiss
@@ -11,7 +12,7 @@ import pytest
 
 from ragidx.corpora.errors import IndexFormatError, RagidxError
 from ragidx.indexer.ann import search as ann
-from ragidx.indexer.ann.faiss_files import HEADER_BYTES, PACKAGES, load_faiss, map_vectors
+from ragidx.indexer.ann.faiss_files import HEADER_BYTES, PACKAGES, inner, load_faiss, map_vectors
 from ragidx.indexer.ann.index_types import Effort, Recipe
 from ragidx.indexer.store.files import ANN, VECTORS
 
@@ -97,11 +98,21 @@ def test_a_link_to_a_row_that_is_not_on_its_level_is_found(pair, ann_kit):
 
 
 ALL = (
+    *("PQ16x4fs", "PQ1x4fs", "RaBitQfs", "RR,PQ16x4fs", "IVF8,PQ16x4fs", "IVF8,RaBitQfs", "RR,IVF8,RaBitQfs"),
     *("HNSW8", "SQ8", "SQ6", "SQ4", "RaBitQ", "RaBitQ4", "RR,SQ8", "RR,RaBitQ"),
     *("IVF8,SQfp16", "IVF8,SQ8", "IVF8,SQ6", "IVF8,SQ4", "IVF8,PQ8", "IVF8,RaBitQ", "IVF8,RaBitQ4"),
     *("RR,IVF8,SQfp16", "RR,IVF8,SQ8", "RR,IVF8,PQ8", "RR,IVF8,RaBitQ", "RR,IVF8,RaBitQ4"),
 )
-QUICK = ("HNSW8", "SQ8", "IVF8,SQ8", "RR,IVF8,RaBitQ")  # of each kind of file one; the others are seen to as well
+QUICK = (
+    "HNSW8",
+    "SQ8",
+    "IVF8,SQ8",
+    "RR,IVF8,RaBitQ",
+    "PQ16x4fs",
+    "IVF8,PQ16x4fs",
+    "RaBitQfs",
+    "IVF8,RaBitQfs",
+)  # of each kind of file one; the others are seen to as well
 IN_LISTS = [factory for factory in ALL if "IVF" in factory]
 MANY, WIDE = 400, 32
 NOT_OURS = "what is at byte "
@@ -213,10 +224,13 @@ def test_what_was_made_of_other_vectors_is_refused(tmp_path, made, ann_kit, fact
 @pytest.mark.parametrize("factory", IN_LISTS)
 @pytest.mark.parametrize("number", [-1, -(2**63), MANY, 2**31, 2**62, "twice"])
 def test_a_row_number_that_leads_nowhere_is_found_before_the_first_search(tmp_path, made, ann_kit, factory, number):
-    """The last 8 bytes of a file are the number of a row, those before it too: its list holds them."""
-    vectors, data = made(factory)
-    planted = data[-16:-8] if number == "twice" else number.to_bytes(8, "little", signed=True)
-    (tmp_path / ANN).write_bytes(data[:-8] + planted)
+    """The last list has several rows. Their numbers end the file, or its codes of whole blocks of 32 rows do."""
+    (vectors, data), recipe = made(factory), Recipe.parse(factory)
+    index = faiss.deserialize_index(np.frombuffer(data, np.uint8))
+    size = inner(index).invlists.list_size(7)
+    end = len(data) - recipe.in_registers * (8 + -(-size // 32) * 32 * recipe.code_bytes(WIDE))
+    planted = data[end - 16 : end - 8] if number == "twice" else number.to_bytes(8, "little", signed=True)
+    (tmp_path / ANN).write_bytes(data[: end - 8] + planted + data[end:])
 
     assert reason_of(tmp_path / ANN, factory, vectors, ann_kit) == "its lists do not hold each row once"
 
@@ -315,6 +329,54 @@ def test_sizes_of_lists_that_do_not_come_in_pairs_of_their_own_are_refused(tmp_p
     path.write_bytes(before + b"sprs" + np.array([len(numbers), *numbers], "<u8").tobytes() + after)
 
     assert reason_of(path, "IVF32,SQ8", vectors, ann_kit).startswith(reason)
+
+
+IN_REGISTERS = {  # where each field lies that FAISS would believe, by hand: 400 rows of 32 dimensions
+    "PQ16x4fs": {
+        **{"dim": (4, "i"), "rows": (8, "q"), "trained": (32, "B"), "metric": (33, "i")},
+        **{"table: dim": (37, "q"), "codes": (45, "q"), "bits": (53, "q"), "entries": (61, "q")},
+        **{"implem": (2117, "i"), "bbs": (2121, "i"), "qbs": (2125, "i"), "rows of all blocks": (2129, "q")},
+        **{"codes, even": (2137, "q"), "bytes": (2145, "q")},
+    },
+    "RaBitQfs": {
+        **{"table: dim": (37, "q"), "bytes a row": (45, "q"), "its metric": (53, "i"), "bits": (57, "q")},
+        **{"centre": (65, "q"), "query bits": (201, "B"), "bbs": (202, "i"), "rows of all blocks": (206, "q")},
+        **{"codes, even": (214, "q"), "bytes of a row": (222, "q"), "bytes": (230, "q")},
+    },
+    "IVF8,PQ16x4fs": {
+        **{"lists": (37, "q"), "dim of lists": (57, "i"), "number of lists": (61, "q"), "centres": (90, "q")},
+        **{"map": (1122, "B"), "residual": (1131, "B"), "bytes a row": (1132, "q"), "bbs": (1140, "i")},
+        **{"codes, even": (1144, "q"), "implem": (1152, "i"), "qbs2": (1156, "q"), "table: dim": (1164, "q")},
+        **{"codes": (1172, "q"), "bits": (1180, "q"), "entries": (1188, "q"), "lists again": (3248, "q")},
+        **{"bytes a row again": (3256, "q"), "rows a block": (3264, "q"), "bytes a block": (3272, "q")},
+        **{"rows of the first list": (3280, "q")},
+    },
+    "IVF8,RaBitQfs": {
+        **{"table: dim": (1131, "q"), "bytes a row": (1139, "q"), "its metric": (1147, "i"), "bits": (1151, "q")},
+        **{"residual": (1159, "B"), "bytes of a row": (1160, "q"), "bbs": (1168, "i"), "qbs2": (1172, "q")},
+        **{"codes, even": (1180, "q"), "implem": (1188, "i"), "query bits": (1192, "B"), "centred": (1193, "B")},
+        **{"lists again": (1198, "q"), "rows a block": (1214, "q"), "bytes a block": (1222, "q")},
+        **{"rows of the first list": (1230, "q")},
+    },
+}
+
+
+@pytest.mark.parametrize("factory", IN_REGISTERS)
+def test_a_field_of_codes_in_registers_that_lies_is_found_before_faiss_reads_it(tmp_path, made, ann_kit, factory):
+    """FAISS would compare blocks that are not there, or with tables that are too short."""
+    vectors, data = made(factory)
+    path = tmp_path / ANN
+    for name, (place, kind) in IN_REGISTERS[factory].items():
+        field = struct.Struct(f"<{kind}")
+        (true,) = field.unpack_from(data, place)
+        limit = 1 << 8 * field.size
+        for lie in {0, 1, true + 1, true * 2, true + 32, limit // 2, limit - 1} - {true}:
+            changed = bytearray(data)
+            changed[place : place + field.size] = (lie % limit).to_bytes(field.size, "little")
+            if bytes(changed) != data:
+                path.write_bytes(changed)
+                reason = reason_of(path, factory, vectors, ann_kit)
+                assert not reason.startswith("FAISS"), (name, lie)
 
 
 def test_a_file_that_is_not_there_is_an_error(tmp_path, made, ann_kit):

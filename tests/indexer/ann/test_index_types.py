@@ -34,12 +34,17 @@ def footprint(index_type: str, rows: int, dim: int) -> VectorFootprint:
 
 
 FACTORY_HINT = (
-    "  hint: give a name (auto, flat, hnsw, ivf, sq8, ivfpq, rabitq), or a factory string: HNSW16; SQ8, SQ6, SQ4 or "
-    "RaBitQ4; these, SQfp16 or PQ48 with IVF1024, in front; RR, in front of it turns the vectors"
+    "  hint: give a name (auto, flat, pq4, ivfpq4, hnsw, ivf, sq8, ivfpq, rabitq), or a factory string: HNSW16; SQ8, "
+    "SQ6, SQ4, RaBitQ4, PQ96x4fs or RaBitQfs; these, SQfp16 or PQ48 with IVF1024, in front; RR, in front of it turns "
+    "the vectors"
 )
-NAMES_HINT = "  hint: known: auto, flat, hnsw, ivf, ivfpq, rabitq, sq8, or a factory string such as IVF1024,SQ8"
+NAMES_HINT = (
+    "  hint: known: auto, flat, hnsw, ivf, ivfpq, ivfpq4, pq4, rabitq, sq8, or a factory string such as IVF1024,SQ8"
+)
 
-scalars = st.sampled_from(["SQ8", "SQ6", "SQ4", "RaBitQ", *(f"RaBitQ{bits}" for bits in range(2, 10))])
+scalars = st.sampled_from(
+    ["SQ8", "SQ6", "SQ4", "RaBitQ", *(f"RaBitQ{bits}" for bits in range(2, 10)), "RaBitQfs", "PQ1x4fs", "PQ192x4fs"]
+)
 in_lists = scalars | st.just("SQfp16") | st.integers(1, 9999).map("PQ{}".format)
 recipes = (
     st.integers(4, 128).map(lambda links: Recipe(links=links))
@@ -61,6 +66,8 @@ def refused(text: str, dim: int | None = None) -> str:
         ("SQ8", Recipe(code="SQ8")),
         ("RaBitQ", Recipe(code="RaBitQ")),
         ("RR,SQ4", Recipe(code="SQ4", rotate=True)),
+        ("PQ96x4fs", Recipe(code="PQ96x4fs")),
+        ("RR,IVF64,RaBitQfs", Recipe(lists=64, code="RaBitQfs", rotate=True)),
         ("IVF1024,SQfp16", Recipe(lists=1024, code="SQfp16")),
         ("IVF64,PQ8", Recipe(lists=64, code="PQ8")),
         ("RR,IVF1024,RaBitQ", Recipe(lists=1024, code="RaBitQ", rotate=True)),
@@ -93,11 +100,23 @@ def test_every_name_is_an_option_and_has_a_footprint(name):
         ("RaBitQ1", "`index_type`: unknown index type 'RaBitQ1'\n" + NAMES_HINT),
         *(
             (text, f"`index_type`: index type '{text[:60]}': it is not in the list of those that are known to be right")
-            for text in ("HNSW16,PQ8", "RR,HNSW16", "IVF16,Flat", "IVF4,PQ8x4", "OPQ8,IVF4,PQ8", "RR,", "", "x," * 40)
+            for text in ("HNSW16,PQ8", "RR,HNSW16", "IVF16,Flat", "IVF4,PQ8x5fs", "OPQ8,IVF4,PQ8", "RR,", "", "x," * 40)
         ),
         ("IVF0,SQ8", "`index_type`: index type 'IVF0,SQ8': IVF takes 1 list or more"),
-        ("PQ48", "`index_type`: index type 'PQ48': product codes need lists: IVF256,PQ48"),
-        ("IVF4,PQ0", "`index_type`: index type 'IVF4,PQ0': product codes need lists: IVF256,PQ48"),
+        *(
+            (text, f"`index_type`: index type '{text}': did you mean '{meant}'?")
+            for text, meant in [
+                *((text, "PQ48x4fs") for text in ("PQ48x4", "PQ48fs", "pq48X4fs", "PQ48x4fsr", "PQ48x4fs_64")),
+                *((text, "IVF4,RaBitQfs") for text in ("IVF4,RaBitQfs4", "IVF4,RaBitQ4fs", "IVF4,rabitqfs_64")),
+                ("RR,IVF4,PQ8x4", "RR,IVF4,PQ8x4fs"),
+            ]
+        ),
+        (
+            "PQ48",
+            "`index_type`: index type 'PQ48': product codes of 8 bits need lists: IVF256,PQ48; of 4 bits not: PQ96x4fs",
+        ),
+        ("IVF4,PQ0", "`index_type`: index type 'IVF4,PQ0': PQ takes 1 code or more"),
+        ("PQ0x4fs", "`index_type`: index type 'PQ0x4fs': PQ takes 1 code or more"),
         ("SQfp16", "`index_type`: index type 'SQfp16': all vectors in float16 are the type flat"),
         ("HNSW3", "`index_type`: index type 'HNSW3': HNSW takes 4 to 128 links"),
         ("HNSW129", "`index_type`: index type 'HNSW129': HNSW takes 4 to 128 links"),
@@ -117,6 +136,9 @@ def test_codes_that_do_not_divide_the_width_name_those_that_do():
     assert refused("IVF8,PQ48", 100) == (
         "`index_type`: index type IVF8,PQ48: 48 codes do not divide 104 dimensions\n"
         "  hint: take one of PQ4, PQ8, PQ13, PQ26, PQ52, PQ104, or another type"
+    )
+    assert refused("PQ48x4fs", 100).endswith(
+        "  hint: take one of PQ4x4fs, PQ8x4fs, PQ13x4fs, PQ26x4fs, PQ52x4fs, PQ104x4fs, or another type"
     )
     assert refused("IVF8,PQ48", 7).endswith("  hint: take one of PQ1, PQ2, PQ4, PQ8, or another type")
     with pytest.raises(SpecError, match="48 codes do not divide 100 dimensions"):
@@ -154,7 +176,7 @@ def test_options_that_cannot_be_are_refused(options, message):
     "text",
     [
         *("hnsw", "ivf", "sq8", "ivfpq", "rabitq", "HNSW8", "SQ6", "SQ4", "RaBitQ", "RaBitQ4", "RR,SQ4"),
-        *("IVF8,SQ6", "IVF16,RaBitQ2", "RR,IVF8,RaBitQ4"),
+        *("IVF8,SQ6", "IVF16,RaBitQ2", "RR,IVF8,RaBitQ4", "pq4", "RaBitQfs", "IVF8,PQ1x4fs", "RR,IVF8,RaBitQfs"),
     ],
 )
 @pytest.mark.parametrize("dim", [65, *(pytest.param(dim, marks=pytest.mark.slow) for dim in (32, 100))])
@@ -178,22 +200,25 @@ def test_flat_takes_two_bytes_a_number_and_nothing_else():
 
 @pytest.mark.parametrize(
     ("rows", "first"),
-    [(9_999, None), (10_000, None), (52_083, None), (52_084, "HNSW16"), (1_000_000, "HNSW16")],
+    [
+        *((9_999, None), (10_000, None), (13_020, None)),
+        *((13_021, "PQ192x4fs"), (333_333, "PQ192x4fs"), (333_334, "IVF2048,PQ192x4fs")),
+    ],
 )
-def test_auto_is_flat_while_that_is_fast_and_then_a_graph(rows, first):
+def test_auto_is_flat_while_that_is_fast_then_codes_and_then_lists_of_them(rows, first):
     found = candidates("auto", rows, 384)
 
     assert (str(found[0]) if found[0] else None) == first
-    assert len(found) == (1 if rows < 10_000 else 4)
+    assert len(found) == (1 if rows < 10_000 else 2 if first == "PQ192x4fs" else 3)
 
 
-def test_each_choice_of_auto_takes_less_memory_than_the_one_before():
+def test_auto_falls_back_on_what_takes_less_memory_and_then_on_what_reaches_any_recall():
     found = candidates("auto", 1_000_000, 384)
 
     memory = [footprint_of(recipe, 1_000_000, 384).memory_bytes for recipe in found]
-    assert [str(recipe) for recipe in found] == ["HNSW16", "IVF2048,SQ8", "IVF2048,RaBitQ4", "RR,IVF2048,RaBitQ"]
-    assert memory == sorted(memory, reverse=True)
-    assert memory[-1] < memory[0] / 10
+    assert [str(recipe) for recipe in found] == ["IVF2048,PQ192x4fs", "PQ192x4fs", "IVF2048,SQ8"]
+    assert memory[1] < 0.9 * memory[0] < memory[2] / 3.5
+    assert memory[1] == pytest.approx(2 * 384 * 1_000_000 / 8, rel=0.001)
 
 
 @pytest.mark.parametrize("name", [*INDEX_TYPES, "IVF4,SQ8", "HNSW16"])

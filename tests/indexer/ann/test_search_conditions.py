@@ -1,4 +1,4 @@
-"""Recall under conditions: that of all rows, whether a condition follows what is asked about, opposes or ignores it."""
+"""How a search under a condition goes: the attempts, in what order and until when."""
 
 from __future__ import annotations
 
@@ -12,25 +12,14 @@ from ragidx.indexer.ann.index_types import Effort, Recipe
 
 ROWS, DIM, TOPICS = 6000, 32, 20
 ASKED = TOPICS // 2  # topics that are asked about
-TARGET = 0.95
 
-TUNED = {  # the least effort that reaches the target here, as `tuning` finds it
+TUNED = {  # the least effort that reaches 0.95 here, as `tuning` finds it
     "HNSW16": Effort(beam=32),
     "IVF64,SQfp16": Effort(lists=6),
     "IVF64,SQ8": Effort(lists=6),
-    "RR,IVF64,RaBitQ": Effort(lists=6, factor=16),
-    "SQ4": Effort(factor=4),
-    "IVF64,SQ6": Effort(lists=6, factor=2),
-    "IVF64,SQ4": Effort(lists=6, factor=2),
-    "IVF64,PQ8": Effort(lists=6, factor=4),
-    "IVF64,RaBitQ4": Effort(lists=6, factor=2),
-    "RR,IVF64,PQ8": Effort(lists=6, factor=4),
-    "SQ8": Effort(),
-    "RaBitQ": Effort(factor=64),
-    "RaBitQ4": Effort(factor=2),
+    "PQ16x4fs": Effort(factor=8),
+    "IVF64,PQ16x4fs": Effort(lists=6, factor=8),
 }
-QUICK = list(TUNED)[:3]
-EVERY = [*QUICK, *(pytest.param(name, marks=pytest.mark.slow) for name in TUNED if name not in QUICK)]
 CONDITIONS = ["follows", "opposes", "opposes, a tenth", "ignores", "ignores, a hundredth", "nearest deleted"]
 
 
@@ -73,31 +62,8 @@ def allowed(stored, topics, queries):
     return dict(zip(CONDITIONS, masks, strict=True))
 
 
-def recall(scores: np.ndarray, exact: np.ndarray) -> float:
-    """The share of what was found that scores as the last of the exact hits, or better."""
-    return float((scores >= exact[:, -1:] - 1e-6).mean())
-
-
 @pytest.mark.slow
-@pytest.mark.parametrize("forced", [True, False], ids=["by the index", "by what costs less"])
-@pytest.mark.parametrize("condition", CONDITIONS)
-@pytest.mark.parametrize("factory", EVERY)
-def test_the_recall_under_a_condition_is_the_one_asked_for(
-    stored, queries, allowed, monkeypatch, factory, condition, forced
-):
-    if forced:
-        monkeypatch.setattr(ann, "cost_of", lambda *_: 0)
-    (vectors, make), mask = stored, allowed[condition]
-    for k in (3, 10, 30):
-        scores, rows = ann.search(make(factory), Recipe.parse(factory), TUNED[factory], vectors, queries, k, mask)
-
-        assert recall(scores, ann.search_exact(vectors, queries, k, mask)[0]) >= TARGET
-        assert mask[rows].all()
-        assert all(len(set(one)) == k for one in rows.tolist())
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("factory", QUICK)
+@pytest.mark.parametrize("factory", TUNED)
 def test_what_a_condition_leaves_is_the_same_alone_and_in_a_batch_and_in_blocks(
     stored, queries, allowed, monkeypatch, factory
 ):
@@ -160,7 +126,7 @@ def test_a_query_that_finds_too_few_for_what_exact_search_costs_is_answered_by_t
     assert asked[-1] == ("search_exact", asked[-2][1])
     tried = list(ann._attempts(recipe, TUNED["IVF64,SQ8"], 10, int(mask.sum()), ROWS))[: len(asked)]
     costs = np.cumsum([ann.cost_of(recipe, effort, ROWS, DIM, found) for found, effort in tried])
-    assert costs[-2] < mask.sum() <= costs[-1]  # what was spent in vain is less than the exact search
+    assert costs[-2] < ann.exact_cost(int(mask.sum()), ROWS) <= costs[-1]  # less is spent in vain than on that
 
 
 def test_attempts_by_hand():

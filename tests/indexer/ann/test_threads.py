@@ -102,6 +102,7 @@ FORK = """
 import sys
 from pathlib import Path
 import faiss, numpy as np
+from ragidx.indexer.ann import making
 from ragidx.indexer.ann import search as ann
 from ragidx.indexer.ann.faiss_files import map_vectors
 from ragidx.indexer.ann.index_types import Effort, Recipe
@@ -113,7 +114,7 @@ queries = vectors.reconstruct_n(0, 64)
 searches = [lambda: ann.search_exact(vectors, queries, 10, None)]
 for name, effort in (("HNSW4", Effort(beam=16)), ("IVF16,SQfp16", Effort(lists=2))):
     recipe = Recipe.parse(name)
-    index = ann.make(recipe, Path(VECTORS), 128, 4_500)
+    index = making.make(recipe, Path(VECTORS), 128, 4_500)
     searches.append(lambda index=index, recipe=recipe, effort=effort: ann.search(
         index, recipe, effort, vectors, queries, 10, None))
 before = [search() for search in searches]

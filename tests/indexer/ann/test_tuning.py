@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from ragidx.corpora.errors import SpecError
-from ragidx.indexer.ann import index_types, tuning
+from ragidx.indexer.ann import index_types, making, tuning
 from ragidx.indexer.ann import search as ann
 from ragidx.indexer.ann.index_types import Effort, IndexOptions, Recipe, TunedIndex, footprint_of
 from ragidx.indexer.ann.tuning import choose, exact_answers, tune
@@ -46,11 +46,11 @@ def refused(path: Path, options: IndexOptions, memory: int | None = None) -> str
 def measured(stored, recipe: str, target: float) -> TunedIndex:
     vectors, path = stored
     made = Recipe.parse(recipe)
-    return tune(ann.make(made, path, DIM, ROWS), made, exact_answers(path, DIM, ROWS), vectors, target)
+    return tune(making.make(made, path, DIM, ROWS), made, exact_answers(path, DIM, ROWS), vectors, target)
 
 
 def test_exact_answers_are_those_of_numpy(stored, monkeypatch):
-    monkeypatch.setattr(ann, "_BLOCK_BYTES", 4 * DIM * 300)  # rows come in several blocks
+    monkeypatch.setattr(making, "_BLOCK_BYTES", 4 * DIM * 300)  # rows come in several blocks
     vectors, path = stored
 
     monkeypatch.setattr(tuning, "SAMPLE", 50)
@@ -131,7 +131,7 @@ def test_the_same_rows_give_the_same_effort(stored, recipe):
 def test_one_step_less_effort_does_not_reach_the_target(stored):
     vectors, path = stored
     recipe = Recipe.parse("IVF32,SQfp16")
-    index, truth = ann.make(recipe, path, DIM, ROWS), exact_answers(path, DIM, ROWS)
+    index, truth = making.make(recipe, path, DIM, ROWS), exact_answers(path, DIM, ROWS)
 
     found = tune(index, recipe, truth, vectors, 0.95)
 
@@ -144,7 +144,7 @@ def test_one_step_less_effort_does_not_reach_the_target(stored):
 def test_the_recall_is_the_share_of_the_exact_ten_by_hand(stored):
     vectors, path = stored
     recipe, effort = Recipe.parse("IVF32,SQfp16"), Effort(lists=2)
-    index, truth = ann.make(recipe, path, DIM, ROWS), exact_answers(path, DIM, ROWS)
+    index, truth = making.make(recipe, path, DIM, ROWS), exact_answers(path, DIM, ROWS)
 
     recall = tuning._recall(index, recipe, effort, truth, vectors)
 
@@ -161,7 +161,7 @@ def test_equal_vectors_count_whichever_of_them_is_found(tmp_path, ann_kit):
     """Forty copies of each of fifty texts: any ten others of the same are as good as any."""
     vectors = ann_kit.write(tmp_path, np.repeat(ann_kit.clustered(50, DIM), 40, axis=0))
     recipe = Recipe.parse("IVF8,SQ8")
-    index, truth = ann.make(recipe, tmp_path / VECTORS, DIM, 2000), exact_answers(tmp_path / VECTORS, DIM, 2000)
+    index, truth = making.make(recipe, tmp_path / VECTORS, DIM, 2000), exact_answers(tmp_path / VECTORS, DIM, 2000)
 
     found = tune(index, recipe, truth, vectors, 1.0)
 
@@ -171,7 +171,7 @@ def test_equal_vectors_count_whichever_of_them_is_found(tmp_path, ann_kit):
 
 
 @pytest.mark.usefixtures("any_size")
-@pytest.mark.parametrize("name", ["hnsw", "ivf", "sq8", "rabitq", "ivfpq"])
+@pytest.mark.parametrize("name", ["hnsw", "ivf", "sq8", "rabitq", "ivfpq", "pq4", "ivfpq4"])
 def test_a_type_by_name_is_made_and_reaches_the_target(stored, name):
     made = chosen(stored[1], IndexOptions(name, target_recall=0.9))
 
@@ -197,15 +197,15 @@ def test_a_recall_of_one_with_auto_is_exact_search_however_large(stored, monkeyp
     assert chosen(stored[1], IndexOptions("auto", target_recall=1.0)) is None
     made = chosen(stored[1], IndexOptions("auto", target_recall=0.9))
     assert made is not None
-    assert str(made[2].recipe) == "HNSW16"
+    assert str(made[2].recipe) == "PQ16x4fs"
 
 
 @pytest.mark.usefixtures("any_size")
 def test_auto_takes_the_first_that_fits_into_the_memory(stored, monkeypatch):
-    monkeypatch.setattr(index_types, "AUTO_FLAT_BYTES", 1)
-    names = ["HNSW16", "IVF32,SQ8", "RR,IVF32,RaBitQ"]  # 4 bits a number save nothing at 32 dimensions
+    for name in ("AUTO_FLAT_BYTES", "AUTO_CODE_BYTES"):
+        monkeypatch.setattr(index_types, name, 1)
 
-    for name in names:
+    for name in ("IVF32,PQ16x4fs", "PQ16x4fs"):
         memory = footprint_of(Recipe.parse(name), ROWS, DIM).memory_bytes
         made = chosen(stored[1], IndexOptions("auto", 0.9), memory)
         assert made is not None
@@ -215,7 +215,7 @@ def test_auto_takes_the_first_that_fits_into_the_memory(stored, monkeypatch):
 @pytest.mark.usefixtures("any_size")
 def test_memory_that_nothing_fits_into_is_told_with_what_is_needed(stored):
     assert refused(stored[1], IndexOptions("auto", max_memory=1000), 1000) == (
-        "`max_memory`: 2,000 vectors of 32 dimensions take 1 MB as RR,IVF32,RaBitQ, more than `max_memory` leaves\n"
+        "`max_memory`: 2,000 vectors of 32 dimensions take 1 MB as PQ16x4fs, more than `max_memory` leaves\n"
         "  hint: allow that much or take fewer dimensions (`dim`; give narrower vectors)"
     )
     assert refused(stored[1], IndexOptions("hnsw", max_memory=1000), 1000) == (
@@ -247,8 +247,9 @@ def test_a_recall_that_nothing_reaches_is_told_with_what_was(stored, monkeypatch
 @pytest.mark.usefixtures("any_size")
 def test_what_auto_may_not_take_for_want_of_memory_is_named_where_the_recall_is_not_reached(stored, monkeypatch):
     monkeypatch.setattr(index_types, "AUTO_FLAT_BYTES", 1)
-    monkeypatch.setattr(tuning, "_FACTORS", (1,))
-    memory = footprint_of(Recipe.parse("RR,IVF32,RaBitQ"), ROWS, DIM).memory_bytes
+    for name, value in (("_FACTORS", (1,)), ("_FACTOR_OF_ALL", 1)):
+        monkeypatch.setattr(tuning, name, value)
+    memory = footprint_of(Recipe.parse("PQ16x4fs"), ROWS, DIM).memory_bytes
 
     hint = refused(stored[1], IndexOptions("auto", 0.999, max_memory=memory), memory).split("\n")[1]
 
@@ -257,7 +258,7 @@ def test_what_auto_may_not_take_for_want_of_memory_is_named_where_the_recall_is_
 
 @pytest.mark.usefixtures("any_size")
 def test_how_far_the_making_is_is_told_by_type_and_rows(stored, monkeypatch):
-    monkeypatch.setattr(ann, "_BLOCK_BYTES", 4 * DIM * 800)
+    monkeypatch.setattr(making, "_BLOCK_BYTES", 4 * DIM * 800)
     told = []
 
     choose(stored[1], DIM, ROWS, IndexOptions("sq8"), None, lambda *one: told.append(one))

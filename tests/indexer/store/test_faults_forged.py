@@ -122,7 +122,7 @@ def test_offsets_that_lie_in_uncompressed_columns_end_no_process(index, name):
     assert sum(answer != "read" for answer in answers) > len(answers) / 10
 
 
-TYPES = ("hnsw", "ivf", "ivfpq", "sq8", "rabitq", "SQ4", "IVF2,SQ6", "RR,IVF2,RaBitQ4", "RaBitQ")
+TYPES = ("hnsw", "pq4", "ivfpq4", "ivf", "ivfpq", "sq8", "rabitq", "RaBitQfs", "RR,IVF2,RaBitQfs")
 
 
 @pytest.fixture

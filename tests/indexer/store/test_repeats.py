@@ -19,8 +19,8 @@ from ragidx.indexer.writing import merging
 from ...raising import message_of
 from .hostile_kit import PUT_BACK, SEGMENT
 
-TYPES = ("hnsw", "ivf", "sq8", "ivfpq", "rabitq", "IVF4,SQ8", "RaBitQ4")
-QUICK = [TYPES[0], *(pytest.param(name, marks=pytest.mark.slow) for name in TYPES[1:])]
+TYPES = ("hnsw", "PQ8x4fs", "IVF4,PQ8x4fs", "sq8", "ivfpq", "rabitq", "RR,IVF4,RaBitQfs")
+QUICK = [*TYPES[:2], *(pytest.param(name, marks=pytest.mark.slow) for name in TYPES[2:])]
 SAME = 90  # documents of one text, among as many others
 DOCUMENTS = {f"d{n:03}": [f"t{n}" if n % 2 else "same", f"t{n} more"] for n in range(2 * SAME)}
 

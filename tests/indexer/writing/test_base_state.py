@@ -135,7 +135,7 @@ REFUSED = {
     "not exact": (
         "codes",
         {"target_recall": 1},
-        r"`target_recall`: a recall of 1 compares every vector, and IVF\d+,\w+ was made of them"
+        r"`target_recall`: a recall of 1 compares every vector, and PQ\d+x4fs was made of them"
         r"\n  hint: '{reindex} --target-recall 1' {makes}; or ask for less",
     ),
     "too large": (
