@@ -124,8 +124,7 @@ def _by_z(
     wide = k if options.rerank_dim is None else max(RERANKED, 4 * k)
     narrow = queries if options.dim is None else shortened(queries, options.dim)
     count = max(LEAST_FOUND, wide + MARGIN)
-    products, near = store.nearest(narrow, count, allowed, options.dim)
-    spread = store.spread(narrow, options.dim)
+    products, near, spread = store.nearest_and_spread(narrow, count, allowed, options.dim)
     for place, question in enumerate(questions):
         bm25 = _bm25(store, question)
         words = None if bm25 is None or store.lexical is None else store.lexical.spread(bm25)
@@ -242,6 +241,9 @@ class _Pool:
     rows: Ints = field(default_factory=lambda: np.zeros(0, np.int64))  # the candidates, (n,)
     dense: Floats = field(default_factory=lambda: np.zeros(0, np.float32))  # their cosines, (n,)
 
+    def __post_init__(self) -> None:
+        self.held = np.zeros(len(self.bm25), np.bool_)  # (rows,), which are candidates
+
     def add_near(self, products: Floats, rows: Ints) -> float:
         """Take in the nearest rows; gives the cosine of the last, 1 where there is none."""
         count = int(np.count_nonzero(rows >= 0))
@@ -255,8 +257,7 @@ class _Pool:
         """
         last = min(1.0, (max(last, self.mean) if self.store.n_zeros else last) + _SLACK)
         rows = np.flatnonzero(self.bm25 >= self.line.least_bm25(last, self._least()))
-        if self.allowed is not None:
-            rows = rows[self.allowed[rows]]
+        rows = rows[~self.held[rows] if self.allowed is None else self.allowed[rows] & ~self.held[rows]]
         bounds = self.line(last, self.bm25[rows])
         order = np.argsort(-bounds, kind="stable")
         rows, bounds = rows[order], bounds[order]
@@ -295,7 +296,8 @@ class _Pool:
         return np.where(self.store.have_vectors(rows), dense, np.float32(self.mean))
 
     def _add(self, rows: Ints) -> None:
-        new = rows[~np.isin(rows, self.rows)]
+        new = rows[~self.held[rows]]
+        self.held[new] = True
         if self.store.n_zeros:  # without a vector and without a word, nothing speaks for a row
             new = new[self.store.have_vectors(new) | (self.bm25[new] > 0)]
         dense = self.known(new, cosines(self.store.vectors(new, self.dim), self.query))

@@ -7,6 +7,7 @@ before anything is encoded for it.
 from __future__ import annotations
 
 import dataclasses
+import functools
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -74,7 +75,7 @@ def search_options(
     options = SearchOptions(**asked)
     checked: dict[str, Any] = {"where": _condition(store, where)}
     numbers = {}
-    for name, (kind, option) in (options_of(AskKeywords) | options_of(SearchKeywords)).items():
+    for name, (kind, option) in _known_options().items():
         if kind is int or (kind == int | None and getattr(options, name) is not None):
             checked[name] = _whole(name, getattr(options, name), int(option.least or 0))
         elif kind == float | None and getattr(options, name) is not None:
@@ -98,6 +99,11 @@ def search_options(
         checked["weight"] = WEIGHT if own_weight is None else own_weight
     checked["rerank"] = _rerank(checked["k"], options.rerank, in_words=in_words)
     return dataclasses.replace(options, mode=mode, fusion=fusion, **checked)
+
+
+@functools.cache
+def _known_options() -> dict[str, tuple[Any, Option]]:
+    return options_of(AskKeywords) | options_of(SearchKeywords)
 
 
 def _condition(store: Rows, where: str | Condition | None) -> Condition | None:

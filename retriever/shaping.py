@@ -8,15 +8,19 @@ A hit's text is never changed: folded places and the context are fields beside i
 from __future__ import annotations
 
 import dataclasses
+import functools
 import itertools
 import math
 import re
+import sys
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 
+from ragidx.indexer.arrays import Ints
+from ragidx.indexer.byte_cache import ByteCache
 from ragidx.indexer.store.rows import Row
 from ragidx.indexer.widening import until_enough
 from ragidx.retriever.fusion import RRF_CONSTANT, Scored
@@ -28,6 +32,8 @@ _MMR_HITS = 50  # over so many hits is maximal marginal relevance computed
 _NEAR = 0.9  # share of common word triples from which passages are nearly equal
 _LONG = 100_000  # characters of a passage that are compared
 _WORD = re.compile(r"\w+")
+_SEPARATED = bytes(code if chr(code).isalnum() or chr(code) == "_" else 32 for code in range(128)) + bytes(128)
+_KEPT_BYTES = 8 << 20  # of passages whose word triples are kept: the same are found again and again
 
 
 @dataclass
@@ -38,6 +44,9 @@ class _Candidate:
     row: Row | Hit
     also: list[DocumentSpan] = field(default_factory=list)
     words: frozenset[int] = frozenset()  # its word triples, numbered from the rarest on
+
+
+_kept_triples: ByteCache[_Triples] = ByteCache(_KEPT_BYTES)
 
 
 def shaped_hits(store: Rows, queries: Queries, options: SearchOptions) -> list[list[Hit]]:
@@ -108,15 +117,21 @@ def _selected(candidates: Iterable[_Candidate], options: SearchOptions) -> list[
 
 def _number_words(candidates: Sequence[_Candidate]) -> None:
     """Note the word triples of each passage that may be like another; rows of vectors may have no text."""
-    triples = [_triples(one.row.text) if one.row.text else frozenset() for one in candidates]
-    seen, again = set[tuple[str, ...]](), set[tuple[str, ...]]()
+    triples = [_triples_of(one.row.text) for one in candidates]
+    seen, again = set[int](), set[int]()
     for held in triples:
-        again |= seen & held
-        seen |= held
-    alike = [held if len(held & again) >= _NEAR * len(held) else frozenset() for held in triples]  # most are like none
-    count = Counter(itertools.chain.from_iterable(alike))
+        again |= seen & held.least
+        seen |= held.least
+    if not again:  # mostly
+        return
+    similar = [
+        (one, frozenset(held.every.tolist()))
+        for one, held in zip(candidates, triples, strict=True)
+        if not again.isdisjoint(held.least)
+    ]
+    count = Counter(itertools.chain.from_iterable(held for _, held in similar))
     number = {words: place for place, words in enumerate(sorted(count, key=count.__getitem__))}
-    for candidate, held in zip(candidates, alike, strict=True):
+    for candidate, held in similar:
         candidate.words = frozenset(number[words] for words in held)
 
 
@@ -126,7 +141,11 @@ def _rarest(words: frozenset[int]) -> list[int]:
     Two sets of which `_NEAR` is common share one of their rarest members, if of n members the n - ceil(_NEAR n) + 1
     rarest are taken, in one order for all sets (prefix filtering: Chaudhuri, Ganti and Kaushik 2006).
     """
-    return sorted(words)[: len(words) - math.ceil(_NEAR * len(words) - 1e-9) + 1]
+    return sorted(words)[: _n_rarest(len(words))]
+
+
+def _n_rarest(n: int) -> int:
+    return n - math.ceil(_NEAR * n - 1e-9) + 1
 
 
 def _is_near(one: frozenset[int], other: frozenset[int]) -> bool:
@@ -134,12 +153,36 @@ def _is_near(one: frozenset[int], other: frozenset[int]) -> bool:
     return common >= _NEAR * (len(one) + len(other) - common)
 
 
-def _triples(text: str) -> frozenset[tuple[str, ...]]:
+@dataclass(frozen=True, slots=True)
+class _Triples:
+    """The word triples of a passage, each as its hash; none of an empty one.
+
+    Attributes:
+        every: (n,) all of them, rising.
+        least: the first of these, as many as `_rarest` would take: nearly equal passages share one.
+        nbytes: what they take with their text.
+    """
+
+    every: Ints
+    least: frozenset[int]
+    nbytes: int
+
+
+def _triples_of(text: str) -> _Triples:
+    return _kept_triples.get(text, functools.partial(_triples, text))
+
+
+def _triples(text: str) -> _Triples:
     """Runs of three words; a text of one or two words is one run, and one without words is itself."""
-    words = _WORD.findall(text[:_LONG].casefold())
-    if len(words) < 3:
-        return frozenset([tuple(words) or (text,)])
-    return frozenset(zip(words, words[1:], words[2:], strict=False))
+    start = text[:_LONG]
+    if start.isascii():  # a tenth of the time
+        words = start.lower().encode().translate(_SEPARATED).decode().split()
+    else:
+        words = _WORD.findall(start.casefold())
+    runs = zip(words, words[1:], words[2:], strict=False) if len(words) > 2 else [tuple(words) or (text,)]
+    every = np.sort(np.fromiter(set(map(hash, runs)) if text else (), np.int64))
+    least = frozenset(every[: _n_rarest(len(every))].tolist())
+    return _Triples(every, least, every.nbytes + 100 * len(least) + sys.getsizeof(text))
 
 
 def _diverse(store: Rows, hits: Sequence[_Candidate], weight: float) -> list[_Candidate]:

@@ -43,7 +43,7 @@ class EncodedRows:
     vectors: NDArray[np.float32]  # (len(rows), k), or (len(rows), t, k) where every token has one
     n_tokens: int  # that the model read for them, without padding
     n_truncated: int  # how many of the texts were cut
-    raw_sum: NDArray[np.floating] | None = None  # (hidden,) of the known ones' before the filter, each of length 1
+    raw_sum: NDArray[np.floating] | None = None  # (hidden,) of the known documents' before the filter, of length 1
     unknown: Sequence[int] = ()  # which vectors are of texts that mean nothing to the model
 
 

@@ -62,6 +62,7 @@ class StaticEncoder(Prompted, Encoder):
         self, texts: Sequence[str], *, instruction: str | None = None, project: Filter | None = None, tune: bool = True
     ) -> Iterator[EncodedRows]:
         """Vectors as they come, in the texts' order; the arguments are those of `Encoder.batches`."""
+        is_summed = project is not None and instruction is None
         for start in range(0, len(texts), _GROUP):
             part = texts[start : start + _GROUP]
             rows = self.rendered(part, instruction)
@@ -74,7 +75,7 @@ class StaticEncoder(Prompted, Encoder):
                 vectors,
                 sum(row.n_tokens for row in rows),
                 sum(row.truncated for row in rows),
-                None if project is None else unit_sum(np.delete(raw, unknown, axis=0) if unknown else raw),
+                unit_sum(np.delete(raw, unknown, axis=0) if unknown else raw) if is_summed else None,
                 unknown,
             )
 

@@ -29,6 +29,7 @@ import contextlib
 import datetime
 import itertools
 import math
+import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
@@ -90,6 +91,7 @@ NULLABLE = pa.schema(
     ]
 )
 COLUMNS = pa.schema([*FIXED, *NULLABLE])
+_FILLED = frozenset(FIXED.names)
 
 
 @dataclass(frozen=True, slots=True)
@@ -228,6 +230,32 @@ def finite(array: Any) -> Any:
     return pc.if_else(pc.is_finite(array), array, None) if array.type == KINDS["float"] else array
 
 
+def by_name_and_kind(batch: Any) -> dict[str, dict[str, Any]]:
+    """The columns of a record batch: of metadata by their kinds, the others alone.
+
+    Raises:
+        ValueError: they are none of a segment.
+    """
+    columns: dict[str, dict[str, Any]] = {}
+    for column, values in zip(batch.schema, batch.columns, strict=True):
+        if column.name in _FILLED and values.null_count:
+            raise ValueError("it has empty cells in a column that has none")
+        if not is_readable(values):
+            raise ValueError(f"the column {column.name!r} holds a time that is out of range")
+        kind = (field_kind(column) or ("", ""))[1]
+        columns.setdefault(column.name, {})[kind] = finite(values)
+    return columns
+
+
+def read_as(columns: Mapping[str, Any], wanted: Any, rows: int) -> Any:
+    """A column of one type, of those that are stored under its name, by their kinds; null where none says more."""
+    kind = kind_of_type(wanted) or ""
+    parts = list(columns.values())
+    if any(own for own in columns):  # of metadata
+        parts = [convert(one, kind) for own, one in columns.items() if widen(own, kind) == kind]
+    return pc.coalesce(*parts) if len(parts) > 1 else parts[0] if parts else pa.nulls(rows, wanted)
+
+
 def convert(array: Any, kind: str) -> Any:
     """An Arrow array or chunked array of a narrower kind as one of `kind`."""
     if array.type == KINDS[kind]:
@@ -258,24 +286,34 @@ def arrays_of(rows: Sequence[Row]) -> tuple[list[Any], dict[FieldKind, Any]]:
     return fixed, {(name, kind): array for name, found in arrays.items() for kind, array in found.items()}
 
 
-def rows_of(table: Any) -> list[Row]:
-    """The rows of a table with all columns of COLUMNS, and those of metadata as they are stored.
+class StoredRow:
+    """A row as Python has it: rows that are made of it share nothing that can change.
 
-    Raises:
-        ValueError: what says the metadata of a row is no JSON object.
+    Args:
+        cells: what Arrow gives for each column: those of COLUMNS, then of the columns of metadata.
+        fields: the columns of metadata, in the order of their cells.
     """
-    held = [
-        (name.removeprefix(META), column.to_pylist())
-        for name, column in zip(table.schema.names, table.columns, strict=True)
-        if name.startswith(META)
-    ]
-    rows = []
-    for place, record in enumerate(table.select(COLUMNS.names).to_pylist()):
-        written = record.pop(_WHOLE)
-        seen = {name: _value(values[place]) for name, values in held if values[place] is not None}
-        whole = {"metadata": seen} if written is None else {"metadata": metadata_from_text(written), "fields": seen}
-        rows.append(Row(**record | {"turns": turns_of(record["turns"])} | whole))
-    return rows
+
+    def __init__(self, cells: Sequence[Any], fields: Sequence[FieldKind]) -> None:
+        *self._first, owner, line, page, turns, whole, gaps, self._written = cells[: len(COLUMNS)]
+        self._rest = line, page, turns_of(turns), whole, gaps, owner
+        values = zip(fields, cells[len(COLUMNS) :], strict=True)
+        self._seen = {name: _value(value) for (name, _), value in values if value is not None}
+        self._lists = [name for name, value in self._seen.items() if isinstance(value, list)]
+        self.nbytes = 1000 + sum(map(sys.getsizeof, cells))
+
+    def row(self) -> Row:
+        """The row.
+
+        Raises:
+            ValueError: what says its metadata is no JSON object.
+        """
+        seen = self._seen.copy()
+        for name in self._lists:
+            seen[name] = list(seen[name])
+        if self._written is None:
+            return Row(*self._first, seen, *self._rest)
+        return Row(*self._first, metadata_from_text(self._written), *self._rest, seen)
 
 
 def turns_of(stored: Sequence[Sequence[Any]] | None) -> tuple[Place, ...] | None:

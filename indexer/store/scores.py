@@ -1,7 +1,7 @@
 """Scores of single rows, and how the scores of all rows spread: what a fusion of cosines and BM25 needs.
 
 cosines(vectors, query)                (n,) the real cosine of each row, whichever way it was found
-spread_of_cosines(parts, queries)      mean and squares over all rows, by moments or by a scan
+nearest_and_spread(parts, queries, k)  the best rows; mean and squares over all rows, by moments or by a scan
 LexicalPart(spec, postings)            terms of a question, and BM25 of every row
 """
 
@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ragidx.indexer.ann.moments import ScoreSpread, merged_spread, spread_of
-from ragidx.indexer.arrays import Floats, slices
+from ragidx.indexer.arrays import Floats, Ints, slices
 from ragidx.indexer.lexical.postings import Postings
 from ragidx.indexer.lexical.spec import LexicalSpec
 from ragidx.indexer.store.live import LivePostings
-from ragidx.indexer.store.topk import Searched, SegmentRows
+from ragidx.indexer.store.topk import Searched, SegmentRows, limited, merged, search_part
 
 if TYPE_CHECKING:  # a search by vectors alone does not need it
     from ragidx.indexer.lexical.analyzer import Analyzer
@@ -31,16 +31,35 @@ def cosines(vectors: Floats, query: Floats) -> Floats:
 
     They are added in float64 row by row, so that they do not depend on which other rows are asked for.
     """
-    products = (vectors.astype(np.float64) * query.astype(np.float64)).sum(axis=1)
+    products = np.einsum("ij,j->i", vectors.astype(np.float64), query.astype(np.float64))  # of float64: row by row
     found: Floats = np.clip(products, -1, 1).astype(np.float32)
     return found
 
 
-def spread_of_cosines(parts: Sequence[SegmentRows], queries: Floats, n_zeros: int = 0) -> ScoreSpread:
-    """The spread of the cosines of queries (q, width) with all rows but so many that are zero; `parts` is not empty."""
-    spreads = ((part.view, part.view.spread(queries)) for part in parts)
-    found = merged_spread([_scanned(view, queries) if spread is None else spread for view, spread in spreads])
-    return found.without(spread_of(np.zeros((len(queries), n_zeros), np.float32))) if n_zeros else found
+def nearest_and_spread(
+    parts: Sequence[SegmentRows], queries: Floats, k: int, n_zeros: int = 0
+) -> tuple[Floats, Ints, ScoreSpread]:
+    """The nearest of the rows that are allowed, as `nearest`, and the spread of the cosines with all rows that are not
+    zero, of which there are `n_zeros`; one scan of a part is enough for both. `parts` is not empty.
+    """
+    found, spreads = [], []
+    for part in parts:
+        spread = part.view.spread(queries)
+        if spread is None and part.view.is_exact() and len(queries) * part.view.n_rows <= _BLOCK:
+            scores, rows = part.view.search(queries, part.view.n_rows, None)
+            spread = spread_of(scores)
+            if part.allowed is not None:  # as many of each query, since all rows are there
+                passes = part.allowed[rows]
+                scores, rows = scores[passes].reshape(len(scores), -1), rows[passes].reshape(len(scores), -1)
+            found.append((limited(scores[:, :k]), rows[:, :k] + part.first))
+        else:
+            found.append(search_part(part, queries, k))
+        spreads.append(_scanned(part.view, queries) if spread is None else spread)
+    spread = merged_spread(spreads)
+    if n_zeros:
+        spread = spread.without(spread_of(np.zeros((len(queries), n_zeros), np.float32)))
+    scores, rows = merged(found)
+    return scores[:, :k], rows[:, :k], spread
 
 
 def _scanned(view: Searched, queries: Floats) -> ScoreSpread:

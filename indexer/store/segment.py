@@ -15,13 +15,12 @@ import copy
 import functools
 import mmap
 import os
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from ragidx.corpora.errors import IndexFormatError
@@ -38,7 +37,7 @@ from ragidx.indexer.lexical.postings import Postings
 from ragidx.indexer.store import rows as columns_of
 from ragidx.indexer.store.entries import SegmentEntry
 from ragidx.indexer.store.files import ANN, CHUNKS, VECTORS
-from ragidx.indexer.store.rows import COLUMNS, FIXED, KINDS, META, FieldKind, Row, Schema
+from ragidx.indexer.store.rows import COLUMNS, FIXED, KINDS, META, FieldKind, Row, Schema, StoredRow
 
 if TYPE_CHECKING:
     from ragidx.indexer.ann.gpu import DeviceVectors
@@ -47,8 +46,9 @@ BATCH_ROWS = 256
 CACHE_BYTES = 32 << 20  # of decoded batches, and of columns that conditions read
 T = TypeVar("T")
 
+_FEW_ROWS = 64  # cells of so many rows, which a question finds, are kept: whoever reads them all does not ask again
 _LEFT_OUT = "it leaves out rows that are alive"
-_NAMES, _FILLED = frozenset(COLUMNS.names), frozenset(FIXED.names)
+_NAMES = frozenset(COLUMNS.names)
 
 
 class Segment:
@@ -180,19 +180,28 @@ class Segment:
 
     def vectors(self, numbers: Sequence[int] | Ints) -> Floats:
         """The stored vectors of some rows, (n, dim)."""
-        vectors: Floats = self.exact_index.reconstruct_batch(np.asarray(numbers, np.int64))
-        return vectors[:, : self.dim]
+        vectors: Floats = self.codes[np.asarray(numbers, np.int64)].astype(np.float32)
+        return vectors
 
     def rows(self, numbers: Sequence[int] | Ints) -> list[Row]:
         """Some rows, in the order of `numbers`; decodes only the batches that hold them."""
-        found = self._take(numbers, COLUMNS.names, sorted(self.kinds))
+
+        def read(number: int) -> StoredRow:
+            batch = self._cached(number // BATCH_ROWS, COLUMNS.names, self._fields)
+            return StoredRow([column[number % BATCH_ROWS].as_py() for column in batch.columns], self._fields)
+
+        def kept(number: int) -> StoredRow:
+            return self._cache.get((self._token, number), functools.partial(read, number))  # type: ignore[no-any-return]
+
+        stored = map(kept if len(numbers) <= _FEW_ROWS else read, np.asarray(numbers, np.int64).tolist())
         with reading(self.folder / CHUNKS):
-            return columns_of.rows_of(found)
+            return [one.row() for one in stored]
 
     def strings(self, name: str, numbers: Sequence[int] | Ints) -> list[str]:
         """One of the fixed columns of text, of some rows, in the order of `numbers`."""
-        found: list[str] = self._take(numbers, [name]).column(0).to_pylist()
-        return found
+        wanted = np.asarray(numbers, np.int64)
+        columns = {of: self._cached(of, [name]).column(0) for of in np.unique(wanted // BATCH_ROWS).tolist()}
+        return [columns[number // BATCH_ROWS][number % BATCH_ROWS].as_py() for number in wanted.tolist()]
 
     def columns(self, names: Sequence[str]) -> Any:
         """A pyarrow.Table of whole columns, in the index's kinds; a field that this segment lacks is all null.
@@ -323,8 +332,16 @@ class Segment:
     @functools.cached_property
     def kinds(self) -> frozenset[FieldKind]:
         """The columns of metadata: of each field the kinds that its values have here, dead rows included."""
-        schema = pa.ipc.open_file(pa.BufferReader(self._chunks)).schema
-        return frozenset(kind for column in schema if (kind := columns_of.field_kind(column)) is not None)
+        return frozenset(kind for column in self._stored if (kind := columns_of.field_kind(column)) is not None)
+
+    @functools.cached_property
+    def _fields(self) -> list[FieldKind]:
+        return sorted(self.kinds)
+
+    @functools.cached_property
+    def _stored(self) -> Any:
+        """The schema of `chunks.arrow`."""
+        return pa.ipc.open_file(pa.BufferReader(self._chunks)).schema
 
     @property
     def n_batches(self) -> int:
@@ -334,8 +351,9 @@ class Segment:
     def _reader(self, names: Sequence[str]) -> Any:
         """A reader of some columns; made for each call (microseconds), so that threads share only the bytes."""
         wanted = frozenset(names)
-        present = pa.ipc.open_file(pa.BufferReader(self._chunks)).schema.names
-        fields = [place for place, name in enumerate(present) if name in wanted] or [0]  # an empty list would be all
+        fields = [at for at, name in enumerate(self._stored.names) if name in wanted] or [
+            0
+        ]  # an empty list would be all
         options = pa.ipc.IpcReadOptions(included_fields=fields, use_threads=False)  # of 256 rows: half the time of two
         return pa.ipc.open_file(pa.BufferReader(self._chunks), options=options)
 
@@ -347,27 +365,13 @@ class Segment:
             batch.validate(full=True)
         if batch.num_rows != expected:
             raise self._damaged(f"record batch {number} holds {batch.num_rows:,} rows, not {expected:,}")
-        columns: dict[str, dict[str, Any]] = {}  # by name, and by kind
-        for column, values in zip(batch.schema, batch.columns, strict=True):
-            if column.name in _FILLED and values.null_count:
-                raise self._damaged(f"record batch {number} has empty cells in a column that has none")
-            if not columns_of.is_readable(values):
-                raise self._damaged(f"the column {column.name!r} holds a time that is out of range")
-            kind = (columns_of.field_kind(column) or ("", ""))[1]
-            columns.setdefault(column.name, {})[kind] = columns_of.finite(values)
-        arrays = [self._column(columns.get(name, {}), name, expected) for name in names]
-        for field, kind in kinds:
-            found = columns.get(META + field, {}).get(kind)
-            arrays.append(pa.nulls(expected, KINDS[kind]) if found is None else found)
-        return pa.record_batch(arrays, names=[*names, *(META + field for field, _ in kinds)])
-
-    def _column(self, columns: Mapping[str, Any], name: str, rows: int) -> Any:
-        """A column in the kind of the index, of those that are stored under its name, by their kinds."""
-        if name in _NAMES:
-            return columns.get("", pa.nulls(rows, self._type(name)))
-        type_, kind = self._type(name), self.schema.get(name.removeprefix(META), "")
-        parts = [columns_of.convert(one, kind) for own, one in columns.items() if columns_of.widen(own, kind) == kind]
-        return pc.coalesce(*parts) if len(parts) > 1 else parts[0] if parts else pa.nulls(rows, type_)
+        with reading(self.folder / CHUNKS, f"record batch {number}: "):
+            found = columns_of.by_name_and_kind(batch)
+        arrays = [columns_of.read_as(found.get(name, {}), self._type(name), expected) for name in names]
+        for name, kind in kinds:
+            own = found.get(META + name, {})
+            arrays.append(own[kind] if kind in own else pa.nulls(expected, KINDS[kind]))
+        return pa.record_batch(arrays, names=[*names, *(META + name for name, _ in kinds)])
 
     def _type(self, name: str) -> Any:
         """The type of a column as it is read."""
@@ -376,21 +380,7 @@ class Segment:
             raise ValueError(f"the index has no column {name!r}")
         return COLUMNS.field(name).type if name in _NAMES else KINDS[self.schema[field]]
 
-    def _take(self, numbers: Sequence[int] | Ints, names: Sequence[str], kinds: Sequence[FieldKind] = ()) -> Any:
-        """A table of single rows, in the order of `numbers`."""
-        wanted = np.asarray(numbers, np.int64)
-        if not len(wanted):
-            return self._cached(0, names, kinds).slice(0, 0)
-        places, back = np.unique(wanted, return_inverse=True)
-        parts = [
-            self._cached(int(number), names, kinds).take(
-                columns_of.places_of(places[places // BATCH_ROWS == number] % BATCH_ROWS)
-            )
-            for number in np.unique(places // BATCH_ROWS)
-        ]
-        return pa.Table.from_batches(parts).take(columns_of.places_of(back))
-
-    def _cached(self, number: int, names: Sequence[str], kinds: Sequence[FieldKind]) -> Any:
+    def _cached(self, number: int, names: Sequence[str], kinds: Sequence[FieldKind] = ()) -> Any:
         """One record batch, as `_batch` reads it."""
         key = (self._token, number, *names, *kinds)
         return self._cache.get(key, lambda: next(self.batches(names, [number], kinds)))

@@ -35,7 +35,7 @@ from ragidx.indexer.store.generations import check_files, committed, segments_of
 from ragidx.indexer.store.live import LiveRows
 from ragidx.indexer.store.manifest import Manifest
 from ragidx.indexer.store.rows import Row, Schema, chunk_of, places_of, union
-from ragidx.indexer.store.scores import LexicalPart, spread_of_cosines
+from ragidx.indexer.store.scores import LexicalPart, nearest_and_spread
 from ragidx.indexer.store.segment import Segment
 from ragidx.indexer.store.topk import (
     RERANKED,
@@ -208,17 +208,16 @@ class Store:
     ) -> tuple[Floats, Ints]:
         """Scores and rows (q, n) as of `search`, but equal scores are in any order; -inf and -1 where there is none.
 
-        Args:
-            queries: (q, `dim`): already cut, where fewer dimensions are compared.
-            k: as for `search`, as the rest; n is smaller where the index has fewer rows.
-            allowed: as for `search`.
-            dim: as for `search`.
+        Queries are (q, `dim`), already cut where fewer dimensions are compared; k, allowed and dim are as for `search`.
+        n is smaller than k where the index has fewer rows.
         """
         return nearest(self._parts(allowed, dim), queries, k)
 
-    def spread(self, queries: Floats, dim: int | None = None) -> ScoreSpread:
-        """How the cosines of queries (q, `dim`) with all rows that have a vector spread; there is at least one row."""
-        return spread_of_cosines(self._parts(None, dim), queries, self.n_zeros)
+    def nearest_and_spread(
+        self, queries: Floats, k: int, allowed: Bools | None = None, dim: int | None = None
+    ) -> tuple[Floats, Ints, ScoreSpread]:
+        """As `nearest`, and how the cosines of the queries with all rows that have a vector spread; there is a row."""
+        return nearest_and_spread(self._parts(allowed, dim), queries, k, self.n_zeros)
 
     def by_chunk_id(self, scores: Floats, rows: Ints) -> list[int]:
         """The positions of rows, best score first, equal ones by chunk id."""

@@ -58,8 +58,8 @@ def search_parts(parts: Sequence[SegmentRows], ids: Ids, queries: Floats, k: int
     for start in range(0, len(queries) if wide else 0, step):
         block = queries[start : start + step]
         # In an exact search one row more than needed shows whether the last place is shared.
-        answers = [_search(part, block, wide + part.view.is_exact()) for part in parts]
-        best, numbers = _merged(answers)
+        answers = [search_part(part, block, wide + part.view.is_exact()) for part in parts]
+        best, numbers = merged(answers)
         scores[start : start + len(block)] = best[:, :wide]
         rows += _lists(numbers[:, :wide])
         for query in sorted({*_shared(best, wide), *_cut(parts, numbers[:, wide - 1])}):
@@ -99,7 +99,7 @@ def nearest(parts: Sequence[SegmentRows], queries: Floats, k: int) -> tuple[Floa
 
     Where there are fewer rows, -inf and -1.
     """
-    scores, rows = _merged([_search(part, queries, k) for part in parts])
+    scores, rows = merged([search_part(part, queries, k) for part in parts])
     return scores[:, :k], rows[:, :k]
 
 
@@ -111,14 +111,15 @@ def limited(scores: Floats) -> Floats:
     return bounded
 
 
-def _search(part: SegmentRows, queries: Floats, k: int) -> tuple[Floats, Ints]:
+def search_part(part: SegmentRows, queries: Floats, k: int) -> tuple[Floats, Ints]:
+    """What a part has of `nearest`."""
     scores, rows = part.view.search(queries, min(k, part.view.n_rows), part.allowed)
     if part.first:
         rows[rows >= 0] += part.first
     return limited(scores), rows
 
 
-def _merged(found: Sequence[tuple[Floats, Ints]]) -> tuple[Floats, Ints]:
+def merged(found: Sequence[tuple[Floats, Ints]]) -> tuple[Floats, Ints]:
     """What the parts found as (q, n) scores and rows, best first."""
     if len(found) == 1:
         return found[0]
@@ -173,7 +174,7 @@ def _with_ties(part: SegmentRows, query: Floats, last: np.float32, scores: Float
     """
 
     def ask(_: list[int], wide: int) -> list[tuple[Floats, Ints]]:
-        (scores,), (rows,) = _search(part, query, wide)
+        (scores,), (rows,) = search_part(part, query, wide)
         return [(scores, rows)]
 
     def lacks(found: tuple[Floats, Ints], _: int) -> bool:
@@ -191,6 +192,11 @@ def _with_ties(part: SegmentRows, query: Floats, last: np.float32, scores: Float
 
 def by_chunk_id(ids: Ids, scores: Floats, rows: Ints) -> list[int]:
     """The positions of rows, best score first, equal ones by chunk id, which is read of those alone."""
+    order = np.argsort(-scores, kind="stable")
+    ranked = scores[order]
+    if (ranked[1:] < ranked[:-1]).all():  # mostly
+        found: list[int] = order.tolist()
+        return found
     values, counts = np.unique(scores, return_counts=True)
     shared = np.flatnonzero(np.isin(scores, values[counts > 1]))
     names = dict(zip(shared.tolist(), ids(rows[shared]) if len(shared) else (), strict=True))

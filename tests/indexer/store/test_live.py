@@ -86,7 +86,7 @@ def test_a_state_with_dead_rows_answers_as_its_compacted_copy(share: float, tmp_
         assert (found is None and expected is None) or np.array_equal(found, expected)
     for dim in (None, 3):
         asked = queries if dim is None else kit.queries(6, 3)
-        found, expected = (store.spread(asked, dim) for store in (one, other))
+        found, expected = (store.nearest_and_spread(asked, 1, None, dim)[2] for store in (one, other))
         assert found.n == expected.n
         np.testing.assert_allclose(found.mean, expected.mean, atol=1e-7)
         np.testing.assert_allclose(found.deviation, expected.deviation, rtol=1e-6)
@@ -113,8 +113,7 @@ def rows_read(store: Store, monkeypatch: pytest.MonkeyPatch, query: Any) -> dict
         return counted
 
     def ask() -> None:
-        store.search(query, 10)
-        store.spread(query)
+        store.nearest_and_spread(query, 10)
         assert store.lexical is not None
         store.lexical.scores("mill")
         next(store.tables(["doc_id"]))
@@ -186,7 +185,7 @@ def test_a_commit_takes_dead_rows_out_of_the_moments_when_they_are_many(tmp_path
     vectors = store.vectors(range(store.n_rows)).astype("f8")
     assert segment.moments.n == N - 17
     np.testing.assert_allclose(segment.moments.mean, vectors.mean(axis=0), atol=1e-12)
-    spread = store.spread(kit.queries(4))
+    spread = store.nearest_and_spread(kit.queries(4), 1)[2]
     np.testing.assert_allclose(spread.deviation, (vectors @ kit.queries(4).T).std(axis=0), atol=1e-6)
     assert verify(tmp_path / "index") == []
 
@@ -209,7 +208,7 @@ def test_moments_that_leave_out_other_rows_are_damaged(rows: list[int], fault: s
     data = (index / name).read_bytes()[: moments.Moments.n_bytes(kit.dim)]
     plant(index, name, data + np.array(rows, "<i4").tobytes())
 
-    message = message_of(IndexFormatError, lambda: Store.open(index).spread(kit.queries(1)))
+    message = message_of(IndexFormatError, lambda: Store.open(index).nearest_and_spread(kit.queries(1), 1))
 
     assert message.startswith(f"{index / name}: the file is damaged: {fault}")
 
