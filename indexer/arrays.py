@@ -90,6 +90,17 @@ def numbers_of(column: Any, kind: str, length: int | None = None) -> NDArray[Any
     return np.frombuffer(column.buffers()[1], kind, count, width * column.offset)
 
 
+def compute(name: str, *arguments: Any) -> Any:
+    """What a function of Arrow gives, by its name: `pyarrow.compute` makes Python functions of all 280 when it is
+    imported, which takes longer than a question.
+    """
+    try:
+        from pyarrow._compute import call_function
+    except ImportError:  # where another version has it
+        from pyarrow.compute import call_function
+    return call_function(name, list(arguments))
+
+
 def grouped(starts: Ints, rows: Ints) -> Iterator[tuple[int, Ints, Ints]]:
     """Rows by the part that holds them: its number, which places they have in `rows`, and their numbers in the part.
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -78,6 +77,8 @@ def user_cache(kind: str = "") -> Path | None:
 
 def keep(path: Path, write: Callable[[Path], object]) -> None:
     """Write a file of a cache, whole or not at all: one that cannot be written costs time, nothing else."""
+    import tempfile  # most commands write none
+
     with contextlib.suppress(OSError):
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         handle, name = tempfile.mkstemp(dir=path.parent)

@@ -96,9 +96,13 @@ class Hit:
 
     def to_json(self) -> dict[str, Any]:
         """All fields, `index` where it has a value; stable, documented in docs/query.md. Times are text in ISO form."""
-        skipped = {"turns"} if self.index is not None else {"turns", "index"}
-        found = {f.name: getattr(self, f.name) for f in dataclasses.fields(self) if f.name not in skipped}
-        return found | {"metadata": json_values(self.metadata), "also": [span._asdict() for span in self.also]}
+        found = {name: getattr(self, name) for name in (_SHOWN if self.index is None else _SHOWN_OF_SEVERAL)}
+        found["metadata"], found["also"] = json_values(self.metadata), [span._asdict() for span in self.also]
+        return found
+
+
+_SHOWN_OF_SEVERAL = tuple(one.name for one in dataclasses.fields(Hit) if one.name != "turns")
+_SHOWN = tuple(name for name in _SHOWN_OF_SEVERAL if name != "index")
 
 
 class Hits(list[Hit]):
@@ -117,14 +121,17 @@ class Hits(list[Hit]):
 
 def json_values(metadata: Mapping[str, Any]) -> dict[str, Any]:
     """Metadata as JSON: times are text in ISO form, NaN and infinity, which JSON has not, null."""
+    return {name: _json_value(value) for name, value in metadata.items()}
 
-    def value_of(value: Any) -> Any:
-        if isinstance(value, dict):
-            return json_values(value)
-        if isinstance(value, list):
-            return [value_of(item) for item in value]
-        if isinstance(value, datetime):
-            return value.isoformat()
-        return None if isinstance(value, float) and not math.isfinite(value) else value
 
-    return {name: value_of(value) for name, value in metadata.items()}
+def _json_value(value: Any) -> Any:
+    kind = type(value)
+    if kind is str or kind is int:  # most
+        return value
+    if isinstance(value, dict):
+        return json_values(value)
+    if isinstance(value, list):
+        return [_json_value(item) for item in value]
+    if isinstance(value, datetime):
+        return value.isoformat()
+    return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -96,17 +96,15 @@ def encodes_questions(asked: str | None, spec: IndexSpec, store: State) -> str:
 
 def kept_endpoint(store: State) -> StoredEndpoint:
     """What an index of an endpoint's model keeps of it."""
-    from ragidx.indexer.encoders.endpoint import CANARY_FILE
     from ragidx.indexer.encoders.load import StoredEndpoint
-    from ragidx.indexer.models.address import KEPT_AS
+    from ragidx.indexer.models.address import CANARY_FILE, KEPT_AS
 
     return StoredEndpoint(store.manifest.notes.get(KEPT_AS), store.blob(CANARY_FILE), str(store.path))
 
 
 def model_key(store: State, spec: IndexSpec, place: ModelPlace) -> Hashable:
     """What the encoder of an index follows from: those of equal keys are the same."""
-    from ragidx.indexer.encoders.endpoint import CANARY_FILE
-    from ragidx.indexer.models.address import KEPT_AS
+    from ragidx.indexer.models.address import CANARY_FILE, KEPT_AS
 
     encoder = spec.encoder and dataclasses.replace(spec.encoder, model="", revision=None, adapters=(), pooler=None)
     canary, address = store.manifest.files.get(CANARY_FILE), store.manifest.notes.get(KEPT_AS)

@@ -6,7 +6,6 @@ before anything is encoded for it.
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -74,12 +73,10 @@ def search_options(
     """
     options = SearchOptions(**asked)
     checked: dict[str, Any] = {"where": _condition(store, where)}
-    numbers = {}
-    for name, (kind, option) in _known_options().items():
-        if kind is int or (kind == int | None and getattr(options, name) is not None):
-            checked[name] = _whole(name, getattr(options, name), int(option.least or 0))
-        elif kind == float | None and getattr(options, name) is not None:
-            numbers[name] = option
+    wholes, numbers = _limits()
+    for name, (is_needed, least) in wholes.items():
+        if is_needed or getattr(options, name) is not None:
+            checked[name] = _whole(name, getattr(options, name), least)
     check_widths(store.manifest.dim, checked.get("dim"), checked.get("rerank_dim"))
     mode = _mode(store, asked.get("mode"), in_words=in_words, encodes=encodes)
     for name in ("weight", "fusion"):
@@ -93,17 +90,22 @@ def search_options(
         raise QueryError(shown, "use `min_score`, which limits the cosine", where="`min_z`")
     if not isinstance(options.fold, bool):
         raise QueryError(f"fold={options.fold!r} is neither true nor false", "give one of them", where="`fold`")
-    for name, option in numbers.items():
-        checked[name] = _number(name, getattr(options, name), option)
+    for name in (name for name in numbers if getattr(options, name) is not None):
+        checked[name] = _number(name, getattr(options, name), numbers[name])
     if asked.get("weight") is None:
         checked["weight"] = WEIGHT if own_weight is None else own_weight
     checked["rerank"] = _rerank(checked["k"], options.rerank, in_words=in_words)
-    return dataclasses.replace(options, mode=mode, fusion=fusion, **checked)
+    return SearchOptions(**asked | {"mode": mode, "fusion": fusion} | checked)
 
 
 @functools.cache
-def _known_options() -> dict[str, tuple[Any, Option]]:
-    return options_of(AskKeywords) | options_of(SearchKeywords)
+def _limits() -> tuple[dict[str, tuple[bool, int]], dict[str, Option]]:
+    """Of the options that are whole numbers, whether they have to be there, and the least; those that are others."""
+    known = options_of(AskKeywords) | options_of(SearchKeywords)
+    wholes = {
+        name: (kind is int, int(one.least or 0)) for name, (kind, one) in known.items() if kind in (int, int | None)
+    }
+    return wholes, {name: one for name, (kind, one) in known.items() if kind == float | None}
 
 
 def _condition(store: Rows, where: str | Condition | None) -> Condition | None:

@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import bisect
 import functools
-import itertools
 import re
-from collections.abc import Callable, Sequence
+import sys
+from array import array
+from collections.abc import Callable, Sequence, Set
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from ragidx.indexer.byte_cache import ByteCache
 from ragidx.retriever.printing import printable_lines
 
 if TYPE_CHECKING:
@@ -24,6 +26,7 @@ _SPACE = re.compile(r"\s+")
 _LINE, _SENTENCE = re.compile(r"\n(?=\S)"), re.compile(r"[.!?] +(?=\S)")  # begin after these
 _LEADING_HEADINGS = re.compile(r"\A(?:#{1,6} [^\n]*\n+)+")  # the heading path is shown beside the source
 _PASSAGE = 320  # characters
+_KEPT_BYTES = 8 << 20  # of passages that were shown
 _PROSE, _PROSE_WORDS = 60, 8  # characters and spaces of a line that the next one continues, at least
 _STOP = frozenset(
     re.findall(
@@ -80,14 +83,11 @@ def nearest(text: str, query: str, stem: Stem = simple_stem, length: int = _PASS
     Returns:
         It, and where in the text it begins; 0 where all of the text is shown.
     """
-    whole = printable_text(_LEADING_HEADINGS.sub("", text)).strip("\n")
+    shown = _kept.get((text, stem), lambda: _Shown(text, stem))
+    whole, starts = shown.whole, shown.starts
     if len(whole) <= length:
         return whole, 0
-    wanted = stems_of(query, stem)
-    words = set(WORD.findall(whole))
-    stems = zip(words, map(stem, map(str.lower, words)), strict=True)
-    matches = _places(whole, [(word, found) for word, found in stems if found in wanted])
-    starts = _starts(whole)
+    matches = shown.matches(stems_of(query, stem))
     best = _best_start(starts, matches, length)
     end = best + length
     if matches and not any(best <= first and last <= end for first, last, _ in matches):  # in a long line or sentence
@@ -104,34 +104,44 @@ def nearest(text: str, query: str, stem: Stem = simple_stem, length: int = _PASS
         inside = [last for first, last, _ in matches if best <= first and last <= end]
         cut = max(whole.rfind(" ", best, end), whole.rfind("\n", best, end), *inside[-1:])
         end = cut if cut > best else end
-    shown = f"{'… ' if best else ''}{whole[best:end].rstrip()}{' …' if end < len(whole) else ''}"
-    return shown, _begin(text, len(WORD.findall(whole, 0, best))) if best else 0
+    part = f"{'… ' if best else ''}{whole[best:end].rstrip()}{' …' if end < len(whole) else ''}"
+    return part, shown.begin(best) if best else 0
 
 
-def _places(text: str, wanted: Sequence[tuple[str, str]]) -> list[tuple[int, int, str]]:
-    """Where words with a stem are in a text, and that stem; rising."""
-    found = []
-    for word, stem in wanted:
-        first = text.find(word)
-        while first >= 0:
-            last = first + len(word)
-            if not WORD.match(text[first - 1 : first]) and not WORD.match(text[last : last + 1]):
-                found.append((first, last, stem))
-            first = text.find(word, last)
-    return sorted(found)
+class _Shown:
+    """A text as it is shown, with what every question asks of it; kept, for the same hits come again and again."""
+
+    def __init__(self, text: str, stem: Stem) -> None:
+        self.whole = printable_text(_LEADING_HEADINGS.sub("", text)).strip("\n")
+        self.starts = _starts(self.whole)
+        words = list(WORD.finditer(self.whole))
+        self._firsts, self._lasts = (array("i", map(of, words)) for of in (re.Match.start, re.Match.end))
+        self._stems: dict[str, list[int]] = {}  # where each is, by the numbers of words
+        for number, word in enumerate(words):
+            self._stems.setdefault(stem(word[0].lower()), []).append(number)
+        headings = _LEADING_HEADINGS.match(text)
+        self._in_text = array("i", (word.start() for word in WORD.finditer(text, headings.end() if headings else 0)))
+        numbers = len(self.starts) + 2 * len(words) + len(self._in_text) + 16 * len(self._stems)
+        self.nbytes = sys.getsizeof(text) + sys.getsizeof(self.whole) + 8 * numbers + 500
+
+    def matches(self, wanted: Set[str]) -> list[tuple[int, int, str]]:
+        """Where words with one of these stems are, and that stem; rising."""
+        held = wanted & self._stems.keys()
+        return sorted((self._firsts[at], self._lasts[at], stem) for stem in held for at in self._stems[stem])
+
+    def begin(self, place: int) -> int:
+        """Where in the text the first word from a place on begins: what is printed differs between words alone."""
+        number = bisect.bisect_left(self._firsts, place)
+        return self._in_text[number] if number < len(self._in_text) else 0
+
+
+_kept: ByteCache[_Shown] = ByteCache(_KEPT_BYTES)
 
 
 def _starts(text: str) -> list[int]:
     """Where lines and sentences begin; rising."""
     found = [match.end() for pattern in (_LINE, _SENTENCE) for match in pattern.finditer(text)]
     return sorted({*found, *([0] if text[:1].strip() else [])}) or [0]
-
-
-def _begin(text: str, n_words: int) -> int:
-    """Where the word after so many begins; what is printed differs from the text between words alone."""
-    headings = _LEADING_HEADINGS.match(text)
-    words = WORD.finditer(text, headings.end() if headings else 0)
-    return next((word.start() for word in itertools.islice(words, n_words, None)), 0)
 
 
 def printable_text(text: str) -> str:
@@ -156,9 +166,10 @@ def _is_prose(line: str) -> bool:
     return len(line) >= _PROSE and line.count(" ") >= _PROSE_WORDS and line[0].isalpha() and "  " not in line
 
 
-def stems_of(query: str, stem: Stem) -> set[str]:
+@functools.lru_cache(maxsize=16)
+def stems_of(query: str, stem: Stem) -> frozenset[str]:
     """Stems of the words of a question that are not among the commonest."""
-    return {stem(word) for word in map(str.lower, WORD.findall(query)) if word not in _STOP}
+    return frozenset(stem(word) for word in map(str.lower, WORD.findall(query)) if word not in _STOP)
 
 
 def _best_start(starts: Sequence[int], matches: Sequence[tuple[int, int, str]], length: int) -> int:
@@ -172,6 +183,8 @@ def _best_start(starts: Sequence[int], matches: Sequence[tuple[int, int, str]], 
     begins, ends = [begin for begin, _, _ in matches], [end for _, end, _ in matches]
 
     def letters(start: int) -> int:
+        if not matches or start > begins[-1]:
+            return 0
         inside = matches[bisect.bisect_left(begins, start) : bisect.bisect_right(ends, start + length)]
         return sum(map(len, {word for _, _, word in inside}))
 

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any, Protocol, Self
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 from numpy.typing import ArrayLike, NDArray
 
 from ragidx.corpora.errors import QueryError
@@ -167,8 +166,7 @@ class FolderRows(Store):
         return [one for one in found if one.doc_id == found[numbers.index(number)].doc_id]
 
     def folder_of(self, row: int) -> str | None:
-        part, _ = self.part_of(row)
-        return None if part is self else str(part.path)
+        return str(self.part_of(row)[0].path) if len(self.parts) > 1 else None
 
     def named(self, column: str, names: Sequence[str]) -> list[Row]:
         return self.rows(self._numbers(column, names))
@@ -178,6 +176,8 @@ class FolderRows(Store):
         return dict(zip((row.chunk_id for row in self.rows(numbers)), self.vectors(numbers), strict=True))
 
     def _numbers(self, column: str, names: Sequence[str]) -> Ints:
+        import pyarrow.compute as pc  # questions need none
+
         wanted = pa.array(list(dict.fromkeys(names)), pa.large_string())
         found = [
             rows[true_places(pc.is_in(batch.column(0), value_set=wanted))] for rows, batch in self.batches([column])

@@ -259,6 +259,11 @@ class Searcher:
                 )
         return vectors
 
+    def encodes_at_once(self, instruction: str | None = None) -> bool:
+        """Whether questions are encoded without a network, by what is loaded: several at a time would gain nothing."""
+        encoder: Encoder | None = vars(self).get("encoder")
+        return encoder is not None and (self._has_table(instruction) or encoder.takes_ids)
+
     def load(self, instruction: str | None = None) -> None:
         """Load what `encode` needs now.
 

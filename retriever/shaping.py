@@ -46,9 +46,6 @@ class _Candidate:
     words: frozenset[int] = frozenset()  # its word triples, numbered from the rarest on
 
 
-_kept_triples: ByteCache[_Triples] = ByteCache(_KEPT_BYTES)
-
-
 def shaped_hits(store: Rows, queries: Queries, options: SearchOptions) -> list[list[Hit]]:
     """The k hits of each query, if so many exist: where chunks are dropped or folded, more are ranked."""
     k, store = options.k, store.asked()
@@ -101,7 +98,7 @@ def _selected(candidates: Iterable[_Candidate], options: SearchOptions) -> list[
     selected: list[_Candidate] = []
     of_document, by_word = Counter[str](), defaultdict[int, list[int]](list)
     for candidate in high_enough:
-        rarest = _rarest(candidate.words)
+        rarest = _rarest(candidate.words) if candidate.words else []
         near = sorted({place for word in rarest for place in by_word[word]})
         same = next((selected[place] for place in near if _is_near(selected[place].words, candidate.words)), None)
         if same is not None:
@@ -117,7 +114,7 @@ def _selected(candidates: Iterable[_Candidate], options: SearchOptions) -> list[
 
 def _number_words(candidates: Sequence[_Candidate]) -> None:
     """Note the word triples of each passage that may be like another; rows of vectors may have no text."""
-    triples = [_triples_of(one.row.text) for one in candidates]
+    triples = [_triples_of(one.row.text) if one.row.text else _NO_TRIPLES for one in candidates]
     seen, again = set[int](), set[int]()
     for held in triples:
         again |= seen & held.least
@@ -155,7 +152,7 @@ def _is_near(one: frozenset[int], other: frozenset[int]) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class _Triples:
-    """The word triples of a passage, each as its hash; none of an empty one.
+    """The word triples of a passage, each as its hash.
 
     Attributes:
         every: (n,) all of them, rising.
@@ -166,6 +163,10 @@ class _Triples:
     every: Ints
     least: frozenset[int]
     nbytes: int
+
+
+_NO_TRIPLES = _Triples(np.zeros(0, np.int64), frozenset(), 0)
+_kept_triples: ByteCache[_Triples] = ByteCache(_KEPT_BYTES)
 
 
 def _triples_of(text: str) -> _Triples:
@@ -180,7 +181,7 @@ def _triples(text: str) -> _Triples:
     else:
         words = _WORD.findall(start.casefold())
     runs = zip(words, words[1:], words[2:], strict=False) if len(words) > 2 else [tuple(words) or (text,)]
-    every = np.sort(np.fromiter(set(map(hash, runs)) if text else (), np.int64))
+    every = np.sort(np.fromiter(set(map(hash, runs)), np.int64))
     least = frozenset(every[: _n_rarest(len(every))].tolist())
     return _Triples(every, least, every.nbytes + 100 * len(least) + sys.getsizeof(text))
 

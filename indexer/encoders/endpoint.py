@@ -27,6 +27,7 @@ from ragidx.indexer.arrays import Floats
 from ragidx.indexer.encoders.protocol import EncodedRows, Encoder, EndpointUsage, OtherModelError
 from ragidx.indexer.filters.anisotropy import unit_sum
 from ragidx.indexer.model_files import expanded
+from ragidx.indexer.models import address as addresses
 from ragidx.indexer.models.address import Address
 from ragidx.indexer.models.endpoint_client import Calls, EndpointClient, RefusedTextError
 from ragidx.indexer.models.locate import ModelFiles
@@ -40,7 +41,7 @@ if TYPE_CHECKING:
     from ragidx.indexer.filters.filter import Filter
 
 CANARY = "The ferry to the island leaves at seven; whoever misses it waits for the tide."
-CANARY_FILE = "canary.f32"  # in an index: its vector, of length 1, float32 little-endian
+CANARY_FILE = addresses.CANARY_FILE
 SAME = 0.999  # cosine of two vectors of the canary by one model, at least
 
 REQUEST_TOKENS = 8192  # of a request, unless one text has more

@@ -44,22 +44,21 @@ class RowPostings(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class _Term:
-    """A term in an index: in how many rows, the rows with it (None: nearly all) and tf / (tf + norm) of each."""
+    """A term of a question: the rows with it, None: nearly all; and what it adds to each, None: no row has it."""
 
-    df: int
     rows: Ints | None
-    shares: Floats
+    added: Floats | None
 
     @property
     def nbytes(self) -> int:
-        return 100 + self.shares.nbytes + (0 if self.rows is None else self.rows.nbytes)
+        return 200 + sum(part.nbytes for part in (self.rows, self.added) if part is not None)
 
 
 class Bm25:
     """The scores of the rows of some segments, numbered through all of them. Safe to use from several threads.
 
-    What a term adds to each row, but for its idf, is kept for the terms that were asked for last: the words that most
-    questions have are in most rows, and reading them takes longest.
+    What a term adds to each row is kept for the terms that were asked for last: the words that most questions have are
+    in most rows, and reading them takes longest.
 
     Args:
         segments: segments of the index, in its order; at least one.
@@ -88,19 +87,19 @@ class Bm25:
         """
         total = np.zeros(len(self._norms), np.float32)
         known = False
-        for term, count in sorted(Counter(terms).items()):  # in one order, so that sums are rounded alike
-            entry = self._terms.get(term, functools.partial(self._read, term))
-            if not entry.df:
+        for asked in sorted(Counter(terms).items()):  # in one order, so that sums are rounded alike
+            entry = self._terms.get(asked, functools.partial(self._read, *asked))
+            if entry.added is None:
                 continue
             known = True
-            weight = np.float32(count * np.log1p((self.n_rows - entry.df + 0.5) / (entry.df + 0.5)))
             if entry.rows is None:
-                np.add(total, weight * entry.shares, out=total)
+                np.add(total, entry.added, out=total)
             else:
-                total[entry.rows] += weight * entry.shares
+                total[entry.rows] += entry.added
         return total if known else None
 
-    def _read(self, term: str) -> _Term:
+    def _read(self, term: str, count: int) -> _Term:
+        """What a term adds that occurs so often in a question."""
         first = 0
         parts: list[tuple[Ints, Floats]] = []
         for segment in self._segments:
@@ -109,11 +108,15 @@ class Bm25:
             parts.append((rows + first, shares))
             first = last
         rows, shares = (np.concatenate(arrays) for arrays in zip(*parts, strict=True))
-        if len(rows) * _DENSE < first:
-            return _Term(len(rows), rows, shares)
+        df = len(rows)
+        if not df:
+            return _Term(None, None)
+        added = np.float32(count * np.log1p((self.n_rows - df + 0.5) / (df + 0.5))) * shares
+        if df * _DENSE < first:
+            return _Term(rows, added)
         whole = np.zeros(first, np.float32)  # an array over all rows is smaller, and ten times as fast to add
-        whole[rows] = shares
-        return _Term(len(rows), None, whole)
+        whole[rows] = added
+        return _Term(None, whole)
 
 
 def _shares(segment: RowPostings, term: str, norms: Floats) -> tuple[Ints, Floats]:

@@ -21,10 +21,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from ragidx.indexer.arrays import Ints, numbers_of
+from ragidx.indexer.arrays import Ints, compute, numbers_of
 from ragidx.indexer.damage import damaged, reading
 
 LENGTHS = ""  # the term whose counts are the lengths of the rows
@@ -163,7 +162,7 @@ class _Batch:
             raise ValueError("a term has more rows than counts, or fewer")
         if not (np.diff(self._offsets) > 0).all():
             raise ValueError("a term has no row")
-        if not pc.all(pc.less(self.terms.slice(0, len(gaps) - 1), self.terms.slice(1)), min_count=0).as_py():
+        if compute("less", self.terms.slice(0, len(gaps) - 1), self.terms.slice(1)).false_count:
             raise ValueError("its terms are not sorted")
         self._gaps = numbers_of(gaps.values, "<u4")
         self._counts = numbers_of(counts.values, "<u4")

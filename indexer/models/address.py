@@ -18,6 +18,7 @@ from ragidx.indexer.models.offline import is_this_machine
 NAMED_IN = "RAGIDX_ENDPOINT"  # the variable of the environment
 KEYS = ("RAGIDX_API_KEY", "OPENAI_API_KEY")  # variables of the environment, the first that is set
 KEPT_AS = "endpoint"  # in the notes of a manifest
+CANARY_FILE = "canary.f32"  # in an index: the vector of a text of ours, of length 1, float32 little-endian
 
 
 @dataclass(frozen=True)

@@ -11,19 +11,20 @@ import functools
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Self, TypeAlias
+from typing import TYPE_CHECKING, Any, Self, TypeAlias
 
 import numpy as np
 from tokenizers import Tokenizer
 
-from ragidx.corpora.chunking import ID_DTYPE, Counter
 from ragidx.corpora.errors import ModelError, RagidxError, check_machine, first_line, panics_of
 from ragidx.indexer.devices import check_models
 from ragidx.indexer.model_files import read_object
-from ragidx.indexer.models.gguf.tokenizer import read_tokenizer
 from ragidx.indexer.models.locate import ModelFiles
 from ragidx.indexer.specs import TOKEN_TABLE
 from ragidx.indexer.unknown import UnknownTokens
+
+if TYPE_CHECKING:
+    from ragidx.corpora.chunking import Counter
 
 _CHARS_A_TOKEN = 16
 _SLACK = 64
@@ -68,20 +69,26 @@ class TextTokenizer:
         max_length: int | None,
         owned: bool = False,
     ) -> None:
-        self.pieces = _plain(backend if owned else _copy(backend))
-        self.texts = _copy(self.pieces)
+        self.texts = _plain(backend if owned else _copy(backend))
         self.texts.encode_special_tokens = True
         self._known: Mapping[str, bytes] = {}
         self._counter: Counter | None = None  # opening one takes some milliseconds, which a query can do without
-        added = self.pieces.get_added_tokens_decoder().items()
+        added = self.texts.get_added_tokens_decoder().items()
         special = {number: token.content for number, token in added if token.special}
         self._named = re.compile("|".join(map(re.escape, special.values())) or r"(?!)")
         self._unk, self.without_row = unk, frozenset[int]()
         self._special = set(special) - {unk}  # any text may hold an unknown character
         self.bos, self.eos = bos, eos
         self.pad: int = next((i for i in (pad, eos, 0) if i is not None), 0)
-        self.prefix, self.suffix = _surroundings(self.pieces)
+        self.prefix, self.suffix = _surroundings(self.texts)
         self.max_length = None if max_length is None or max_length >= _NO_LIMIT else max_length
+
+    @functools.cached_property
+    def pieces(self) -> Tokenizer:
+        """The backend for pieces of a template; it takes as long to make as the other, and few templates need it."""
+        backend = _copy(self.texts)
+        backend.encode_special_tokens = False
+        return backend
 
     @classmethod
     def of(cls, tokenizer: Any, *, model: str, owned: bool = False) -> Self:
@@ -126,6 +133,8 @@ class TextTokenizer:
 
     def counter(self) -> Counter:
         """Counts the tokens of texts. Once it is there, `ids` need not tokenise the words that it has seen."""
+        from ragidx.corpora.chunking import Counter  # a question cuts no text
+
         self._counter = self._counter or Counter(self.texts)
         return self._counter
 
@@ -134,6 +143,8 @@ class TextTokenizer:
 
         They are those of this tokenizer, worked out elsewhere. Where one is none of its ids, all are worked out here.
         """
+        from ragidx.corpora.chunking import ID_DTYPE
+
         every = np.frombuffer(b"".join(ids.values()), ID_DTYPE)
         size = self.texts.get_vocab_size(with_added_tokens=False)
         self._known = ids if every.max(initial=0) < size else {}
@@ -205,6 +216,8 @@ class TextTokenizer:
 
 
 def _listed(ids: bytes) -> list[int]:
+    from ragidx.corpora.chunking import ID_DTYPE
+
     found: list[int] = np.frombuffer(ids, ID_DTYPE).tolist()
     return found
 
@@ -216,6 +229,8 @@ def load_tokenizer(files: ModelFiles) -> TextTokenizer:
         ModelError: there is none, or none that is fast.
     """
     if files.gguf is not None:
+        from ragidx.indexer.models.gguf.tokenizer import read_tokenizer
+
         backend, special = read_tokenizer(files.gguf, files.name)
         return TextTokenizer(backend, **special, max_length=None, owned=True)
     plain = _read_plain(files.folder, is_bare=files.family == TOKEN_TABLE) if is_plain(files) else None
@@ -295,7 +310,7 @@ def check_vocabulary(tokenizer: TextTokenizer, n_tokens: int, name: str) -> None
         ModelError: it has more tokens than the model.
     """
     own = [number for number in (tokenizer.bos, tokenizer.eos) if number is not None]
-    size = max(tokenizer.pieces.get_vocab_size(with_added_tokens=False), *(number + 1 for number in own), 0)
+    size = max(tokenizer.texts.get_vocab_size(with_added_tokens=False), *(number + 1 for number in own), 0)
     if size > n_tokens:
         raise ModelError(
             f"the tokenizer of '{name}' has {size} tokens, the model has embeddings for {n_tokens}",

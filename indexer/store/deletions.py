@@ -13,10 +13,9 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from ragidx.corpora.errors import IndexFormatError
-from ragidx.indexer.arrays import Bools, numbers_of
+from ragidx.indexer.arrays import Bools, compute, numbers_of
 from ragidx.indexer.damage import reading
 from ragidx.indexer.store.entries import SegmentEntry
 from ragidx.indexer.store.files import deletions_path
@@ -75,7 +74,7 @@ def _read(data: bytes, manifest: Manifest) -> Bools:
             if name.as_py() not in places:
                 raise ValueError(f"it names the segment {name.as_py()!a}, which the manifest does not")
             first, end = places[name.as_py()]
-            chosen = rows[true_places(pc.equal(names, name))]
+            chosen = rows[true_places(compute("equal", names, name))]
             if chosen.min() < 0 or chosen.max() >= end - first:
                 raise ValueError(f"it names a row that the segment {name.as_py()} does not have")
             dead[first + chosen.astype(np.int64)] = True

@@ -36,13 +36,12 @@ from typing import Any, TypeAlias
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from ragidx.corpora.errors import CorpusError, an, lone_surrogate
 from ragidx.corpora.records import Chunk, Place, Scalar, as_text, plain
 from ragidx.corpora.whole_documents import metadata_from_text, metadata_to_text
-from ragidx.indexer.arrays import numbers_of
+from ragidx.indexer.arrays import compute, numbers_of
 
 Schema: TypeAlias = Mapping[str, str]
 """Metadata field -> one of KINDS."""
@@ -158,7 +157,7 @@ def kind_of(value: Scalar) -> str | None:
 
 def true_places(mask: Any) -> NDArray[np.uint64]:
     """Where an Arrow array of booleans is true."""
-    return numbers_of(pc.indices_nonzero(mask), "<u8")
+    return numbers_of(compute("indices_nonzero", mask), "<u8")
 
 
 def places_of(numbers: NDArray[np.integer]) -> Any:
@@ -221,13 +220,18 @@ def is_readable(array: Any) -> bool:
     """Whether Python has room for all values of a metadata column: its years are 1 to 9999."""
     if array.type != KINDS["timestamp"]:
         return True
-    ends = pc.min_max(array.cast(pa.int64())).as_py()
+    numbers = numbers_of(array, "<i8")
+    if numbers.min(initial=_FIRST_TIME) >= _FIRST_TIME and numbers.max(initial=_LAST_TIME) <= _LAST_TIME:
+        return True
+    ends = compute("min_max", array.view(pa.int64())).as_py()  # what is under a null may be anything
     return ends["min"] is None or (ends["min"] >= _FIRST_TIME and ends["max"] <= _LAST_TIME)
 
 
 def finite(array: Any) -> Any:
     """A metadata column; null where it has a number that is not finite, which earlier versions took from programs."""
-    return pc.if_else(pc.is_finite(array), array, None) if array.type == KINDS["float"] else array
+    if array.type != KINDS["float"] or np.isfinite(numbers_of(array, "<f8")).all():
+        return array
+    return compute("if_else", compute("is_finite", array), array, pa.scalar(None, array.type))
 
 
 def by_name_and_kind(batch: Any) -> dict[str, dict[str, Any]]:
@@ -253,7 +257,7 @@ def read_as(columns: Mapping[str, Any], wanted: Any, rows: int) -> Any:
     parts = list(columns.values())
     if any(own for own in columns):  # of metadata
         parts = [convert(one, kind) for own, one in columns.items() if widen(own, kind) == kind]
-    return pc.coalesce(*parts) if len(parts) > 1 else parts[0] if parts else pa.nulls(rows, wanted)
+    return compute("coalesce", *parts) if len(parts) > 1 else parts[0] if parts else pa.nulls(rows, wanted)
 
 
 def convert(array: Any, kind: str) -> Any:
@@ -284,6 +288,19 @@ def arrays_of(rows: Sequence[Row]) -> tuple[list[Any], dict[FieldKind, Any]]:
     except UnicodeEncodeError as fault:
         raise _not_unicode(rows) from fault
     return fixed, {(name, kind): array for name, found in arrays.items() for kind, array in found.items()}
+
+
+class RowBatch:
+    """A record batch with all columns, of which single rows are read: those of COLUMNS, then those of metadata."""
+
+    def __init__(self, batch: Any, fields: Sequence[FieldKind]) -> None:
+        self._columns = [None if column.null_count == len(column) else column for column in batch.columns]
+        self._fields, self.nbytes = fields, batch.nbytes
+
+    def row(self, place: int) -> StoredRow:
+        """One of its rows."""
+        cells = [None if column is None else column[place].as_py() for column in self._columns]
+        return StoredRow(cells, self._fields)
 
 
 class StoredRow:

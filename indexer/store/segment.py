@@ -37,13 +37,13 @@ from ragidx.indexer.lexical.postings import Postings
 from ragidx.indexer.store import rows as columns_of
 from ragidx.indexer.store.entries import SegmentEntry
 from ragidx.indexer.store.files import ANN, CHUNKS, VECTORS
-from ragidx.indexer.store.rows import COLUMNS, FIXED, KINDS, META, FieldKind, Row, Schema, StoredRow
+from ragidx.indexer.store.rows import COLUMNS, FIXED, KINDS, META, FieldKind, Row, RowBatch, Schema, StoredRow
 
 if TYPE_CHECKING:
     from ragidx.indexer.ann.gpu import DeviceVectors
 
 BATCH_ROWS = 256
-CACHE_BYTES = 32 << 20  # of decoded batches, and of columns that conditions read
+CACHE_BYTES = 128 << 20  # of decoded batches, of rows, and of columns that conditions read: 100,000 chunks fit
 T = TypeVar("T")
 
 _FEW_ROWS = 64  # cells of so many rows, which a question finds, are kept: whoever reads them all does not ask again
@@ -160,10 +160,10 @@ class Segment:
             self._moved = DeviceVectors(self._mapped, devices)
         return self._moved is not None
 
-    @property
+    @functools.cached_property
     def codes(self) -> Halves:
         """The stored vectors, mapped, (rows, dim) float16."""
-        codes: Halves = self._mapped[:, : self.dim]
+        codes: Halves = np.asarray(self._mapped)[:, : self.dim]  # rows of a memmap take longer
         return codes
 
     def halves(self, numbers: Ints) -> Halves:
@@ -186,9 +186,13 @@ class Segment:
     def rows(self, numbers: Sequence[int] | Ints) -> list[Row]:
         """Some rows, in the order of `numbers`; decodes only the batches that hold them."""
 
+        def decoded(number: int) -> RowBatch:
+            return RowBatch(next(self.batches(COLUMNS.names, [number], self._fields)), self._fields)
+
         def read(number: int) -> StoredRow:
-            batch = self._cached(number // BATCH_ROWS, COLUMNS.names, self._fields)
-            return StoredRow([column[number % BATCH_ROWS].as_py() for column in batch.columns], self._fields)
+            batch = number // BATCH_ROWS
+            found: RowBatch = self._cache.get((self._token, "rows", batch), functools.partial(decoded, batch))
+            return found.row(number % BATCH_ROWS)
 
         def kept(number: int) -> StoredRow:
             return self._cache.get((self._token, number), functools.partial(read, number))  # type: ignore[no-any-return]
@@ -200,7 +204,7 @@ class Segment:
     def strings(self, name: str, numbers: Sequence[int] | Ints) -> list[str]:
         """One of the fixed columns of text, of some rows, in the order of `numbers`."""
         wanted = np.asarray(numbers, np.int64)
-        columns = {of: self._cached(of, [name]).column(0) for of in np.unique(wanted // BATCH_ROWS).tolist()}
+        columns = {of: self._cached(of, name) for of in np.unique(wanted // BATCH_ROWS).tolist()}
         return [columns[number // BATCH_ROWS][number % BATCH_ROWS].as_py() for number in wanted.tolist()]
 
     def columns(self, names: Sequence[str]) -> Any:
@@ -380,10 +384,9 @@ class Segment:
             raise ValueError(f"the index has no column {name!r}")
         return COLUMNS.field(name).type if name in _NAMES else KINDS[self.schema[field]]
 
-    def _cached(self, number: int, names: Sequence[str], kinds: Sequence[FieldKind] = ()) -> Any:
-        """One record batch, as `_batch` reads it."""
-        key = (self._token, number, *names, *kinds)
-        return self._cache.get(key, lambda: next(self.batches(names, [number], kinds)))
+    def _cached(self, number: int, name: str) -> Any:
+        """One column of a record batch."""
+        return self._cache.get((self._token, name, number), lambda: next(self.batches([name], [number])).column(0))
 
     def _damaged(self, reason: str) -> IndexFormatError:
         return damaged(self.folder / CHUNKS, reason)

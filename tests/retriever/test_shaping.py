@@ -360,3 +360,27 @@ def test_the_context_of_all_chunks_is_the_document(overlap: int, tmp_path: Path)
         assert one.text in one.context
         assert one.context.replace("\n", " ") in text
         assert len(one.context) > len(one.text)
+
+
+def test_hits_of_two_questions_share_nothing_that_can_change(tmp_path: Path) -> None:
+    index = Index(tmp_path / "index", create=True)
+    metadata = {"tags": ["old"], "nested": {"numbers": [1]}}
+    index.add([ragidx.Document("mill", "The mill of the town.", metadata)])
+
+    for _ in range(2):
+        [hit] = index.search("mill")
+        assert hit.metadata == metadata
+        hit.metadata["tags"].append("new")
+        hit.metadata["nested"]["numbers"].append(2)
+        del hit.metadata["nested"]
+
+
+@pytest.mark.parametrize("around", ["“{}”", "{}…", "  {}\n", "¿{}"])
+def test_signs_around_words_make_no_other_passage(around: str, tmp_path: Path) -> None:
+    text = "It was read in the evening, and put away with the others."
+    index = Index(tmp_path / "index", create=True)
+    index.add([ragidx.Document("one", text), ragidx.Document("other", around.format(text.upper()))])
+
+    [hit] = index.search("what was read in the evening?")
+
+    assert len(hit.also) == 1
