@@ -15,7 +15,6 @@ from typing import IO, Any, Protocol, TypeVar
 
 import click
 
-from ragidx.corpora.records import json_text
 from ragidx.retriever import printing
 
 
@@ -68,6 +67,8 @@ def waiting(what: str) -> Iterator[None]:
 
 def print_json(data: Any) -> None:
     """One JSON document on stdout; only ASCII, so that no terminal or pipe can garble it."""
+    from ragidx.corpora.records import json_text  # help needs none
+
     click.echo(json_text(data, indent=2))
 
 

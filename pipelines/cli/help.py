@@ -14,7 +14,6 @@ from typing import Any
 import click
 
 from ragidx.corpora.errors import RagidxError
-from ragidx.pipelines.cli.config import place_of
 from ragidx.pipelines.cli.keywords import GONE, KeywordOption, option_name, typed_options_of
 
 GROUPED_FROM = 12  # options; shorter lists are read whole
@@ -146,6 +145,8 @@ class GroupedCommand(click.Command):
             return super().invoke(ctx)
         except RagidxError as fault:
             option = as_options(fault.where)
+            from ragidx.pipelines.cli.config import place_of  # help needs none
+
             if place := place_of(ctx, option, fault.message):
                 fault.where = f"{place}: {option}" if option else place
             raise

@@ -10,7 +10,6 @@ import errno
 import importlib
 import os
 import sys
-import traceback
 from typing import Any
 
 import click
@@ -185,6 +184,8 @@ def _interrupted() -> None:
 def _debug(args: list[str]) -> None:
     """Inside an except clause: raise again if RAGIDX_DEBUG=1, so that the traceback shows."""
     if os.environ.get("RAGIDX_DEBUG") == "1":
+        import traceback  # which most runs do not show
+
         sys.excepthook = lambda *fault: console.error(
             without_passwords("".join(traceback.format_exception(*fault)).rstrip(), args)
         )

@@ -131,7 +131,9 @@ def command(
     opened = _opened(index, at, {name: options.pop(name) for name in _PLACE})
     shown = {"full": full, "fields": _fields(show, opened.store.manifest.schema)}
     asked = {name: value for name, value in options.items() if name != "instruction"} | {"in_words": vector is None}
-    about = _about_several(opened, asked) if at is None else _about_engine(opened, asked)
+    about = {} if at is None and len(index) == 1 else _about_several(opened, asked)
+    if at is not None:
+        about = _about_engine(opened, asked)
     with warnings_as_notes():
         if vector is not None:
             _answer_vectors(opened, vector, options, shown, about, as_json=as_json)

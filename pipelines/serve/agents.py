@@ -134,7 +134,7 @@ def tools(service: Service) -> MCPServer[Any]:
         async def work() -> CallToolResult:
             served = await _opened(service, index)
             body = bodies.Search.model_validate({"query": query, **options, "where": options.get("where") or None})
-            state, _, [hits], _ = await service.answer(served, [query], body)
+            state, _, [hits], _ = await service.answer(served, [query], body, lambda found: found)
             room, passages, is_cut = max_chars, [], False
             for hit in hits:
                 text, metadata = safe(hit.text)[: max(0, room)], _safe_values(json_values(hit.metadata))

@@ -26,7 +26,7 @@ from ragidx.pipelines.serve import bodies
 from ragidx.pipelines.serve.facets import Facet, facets_of, has_value
 from ragidx.pipelines.serve.guard import RefusedError
 from ragidx.pipelines.serve.served_index import NotReadyError, Served, run
-from ragidx.pipelines.serve.service import Service, refused
+from ragidx.pipelines.serve.service import FoundHits, Service, refused
 from ragidx.retriever.contents import rows
 from ragidx.retriever.hit import json_values, place_in
 from ragidx.retriever.options import MODES
@@ -184,10 +184,8 @@ class Page:
         size = int(params["k"]) if params["k"] in SIZES else int(SIZES[0])
         search = bodies.Search.model_validate({"query": params["q"], "k": size, "per_document": 3, **options})
 
-        answer = await self._service.answer(served, [params["q"]], search)
-        [hits] = answer.hits
-
-        def shown() -> list[Tree]:
+        def shown(answer: FoundHits) -> list[Tree]:
+            [hits] = answer.hits
             notes = (el("p", note, class_="note") for note in hits.notes)
             if not hits:
                 other = "another condition, or " * bool(params["where"])
@@ -199,7 +197,7 @@ class Page:
             took = f" in {answer.took_ms['total']:.0f} ms"
             return [el("p", count + took, class_="count", role="status"), *notes, el("ol", *items, id="hits")]
 
-        return await run(self._service.pools.searching, shown)
+        return await self._service.answer(served, [params["q"]], search, shown)
 
     async def _narrowing(self, served: Served, params: Params) -> Tree | None:
         """Fields that tell passages apart, each value a link that adds a condition."""

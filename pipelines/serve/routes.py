@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 from pydantic import BaseModel, ValidationError
+from pydantic_core import to_json
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
@@ -42,24 +43,22 @@ class Handlers:
         asked = await _parsed(request, bodies.Search)
         request.state.query = asked.query
         served = self.service.served(asked.index, _socket(request))
-        found = await self.service.answer(served, [asked.query], asked)
 
-        def written() -> Response:
+        def written(found: FoundHits) -> Response:
             stemmer, [hits] = found.state.stemmer, found.hits
             shown = hits_json(hits, asked.query, stem_of(stemmer))
             about = {"query": asked.query, "stemmer": stemmer, "notes": hits.notes, "hits": shown}
             return _answer(served, asked, found, about)
 
-        return await run(self.service.pools.searching, written)
+        return await self.service.answer(served, [asked.query], asked, written)
 
     async def search_batch(self, request: Request) -> Response:
         """POST /v1/search:batch."""
         asked = await _parsed(request, bodies.SearchBatch)
         served = self.service.served(asked.index, _socket(request))
         request.state.query = asked.queries
-        found = await self.service.answer(served, asked.queries, asked)
 
-        def written() -> Response:
+        def written(found: FoundHits) -> Response:
             stem = stem_of(found.state.stemmer)
             answers = [
                 {"query": query, "notes": hits.notes, "hits": hits_json(hits, query, stem)}
@@ -67,7 +66,7 @@ class Handlers:
             ]
             return _answer(served, asked, found, {"answers": answers})
 
-        return await run(self.service.pools.searching, written)
+        return await self.service.answer(served, asked.queries, asked, written)
 
     async def vector(self, request: Request) -> Response:
         """POST /v1/vector."""
@@ -79,15 +78,14 @@ class Handlers:
             )
         with np.errstate(over="ignore"):  # what is too large for float32 is refused as not finite
             vectors = np.array(body.vectors, np.float64).astype(np.float32)
-        answer = await self.service.answer(served, None, body, vectors)
 
-        def written() -> Response:
+        def written(found: FoundHits) -> Response:
             answers = [
-                {"query": None, "notes": hits.notes, "hits": [hit.to_json() for hit in hits]} for hits in answer.hits
+                {"query": None, "notes": hits.notes, "hits": [hit.to_json() for hit in hits]} for hits in found.hits
             ]
-            return _answer(served, body, answer, {"answers": answers})
+            return _answer(served, body, found, {"answers": answers})
 
-        return await run(self.service.pools.searching, written)
+        return await self.service.answer(served, None, body, written, vectors)
 
     async def embeddings(self, request: Request) -> Response:
         """POST /v1/embeddings: vectors as the index has them, in the form of OpenAI's interface."""
@@ -231,7 +229,8 @@ def _answer(
     manifest = found.state.store.manifest
     about = {"index": served.name, "generation": manifest.generation, "created": manifest.created}
     about |= {"where": asked.where, "k": asked.k, "mode": found.mode, "words_by": found.state.store.words_by}
-    return JSONResponse(about | own | {"took_ms": found.took_ms})
+    content = to_json(about | own | {"took_ms": found.took_ms}, inf_nan_mode="null")  # three times as fast as `json`
+    return Response(content, media_type="application/json")
 
 
 async def _parsed(request: Request, model: type[Model]) -> Model:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
+from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -34,6 +35,11 @@ WATCH_S = 1.0  # between looks at the manifest
 REMOTE_S = 10.0  # between looks at an engine
 BACK_OFF_S = 30.0  # at most, between tries to open what could not be opened
 BATCH = 32  # questions that are encoded at once
+# A search that may be made between two requests, where others must not wait, and no other thread could help: in more
+# rows, the library that compares vectors lets another thread run.
+SMALL_K, SMALL_ROWS = 20, 10_000
+RECENT = 8  # such searches, of which each took so little
+QUICK_CPU_S, QUICK_S = 0.008, 0.05  # of the processor, and in all: from a cold disk it takes longer
 _Stat = tuple[int, int, int]
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -160,6 +166,7 @@ class Served:
         self.n_reloads = self.n_failures = 0
         self.questions = QuestionBatches(pools.encoding)
         self._seen: _Stat | None = None
+        self._recent = (self.state, deque[bool](maxlen=RECENT))
         self._mapped: tuple[Searcher | None, dict[Path, _Stat | None]] = None, {}
 
     @property
@@ -259,18 +266,45 @@ class Served:
             return 0, int(time.monotonic() / REMOTE_S), 0
         return _stat(self.path / MANIFEST)
 
+    def _recent_of(self, searcher: Searcher) -> deque[bool]:
+        """Whether the last small searches of a state were quick: then the next one is made without another thread."""
+        if self._recent[0] is not searcher:
+            self._recent = searcher, deque(maxlen=RECENT)
+        return self._recent[1]
+
     async def search(
-        self, searcher: Searcher, asked: Queries, instruction: str | None, options: SearchOptions
-    ) -> tuple[list[Hits], dict[str, float]]:
-        """The hits of some queries, and the ms of each stage."""
+        self,
+        searcher: Searcher,
+        asked: Queries,
+        instruction: str | None,
+        options: SearchOptions,
+        written: Callable[[list[Hits], dict[str, float]], T],
+    ) -> T:
+        """What is written of the hits of some queries and of the ms of each stage, in the thread that searched."""
         started = time.perf_counter()
+        recent = self._recent_of(searcher)
+        waits = asked.vectors is None and needs_vectors(options)
         vectors = asked.vectors
-        if vectors is None and needs_vectors(options):
-            vectors = await self.questions.encoded(searcher, asked.texts or (), instruction)
-        encoded = time.perf_counter()
-        pool = self.pools.searching if options.rerank is None else self.pools.encoding
-        hits = await run(pool, searcher.hits, Queries(vectors, asked.texts), options)
-        return hits, {"encode": 1000 * (encoded - started), "search": 1000 * (time.perf_counter() - encoded)}
+        if waits and not searcher.encodes_at_once(instruction):
+            vectors, waits = await self.questions.encoded(searcher, asked.texts or (), instruction), False
+
+        def search() -> T:
+            begun, spent = time.perf_counter(), time.thread_time()
+            own = searcher.encode(asked.texts or (), instruction) if waits else vectors
+            encoded = time.perf_counter()
+            hits = searcher.hits(Queries(own, asked.texts), options)
+            took = {"encode": 1000 * (encoded - started), "search": 1000 * (time.perf_counter() - encoded)}
+            answer = written(hits, took)
+            if is_small:
+                recent.append(time.thread_time() - spent < QUICK_CPU_S and time.perf_counter() - begun < QUICK_S)
+            return answer
+
+        is_small = len(asked) == 1 and searcher.store.manifest.n_chunks <= SMALL_ROWS
+        is_small &= options.k <= SMALL_K and not options.context
+        is_small &= options.where is None and options.mmr is None and options.rerank is None
+        if is_small and len(recent) == RECENT and all(recent):
+            return search()  # a change of threads would cost half as much again
+        return await run(self.pools.searching if options.rerank is None else self.pools.encoding, search)
 
 
 def _stat(file: Path) -> _Stat | None:

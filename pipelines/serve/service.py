@@ -108,9 +108,10 @@ class Service:
         served: Served,
         queries: Sequence[str] | None,
         asked: bodies.Ranking | bodies.VectorSearch,
+        written: Callable[[FoundHits], T],
         vectors: Any = None,
-    ) -> FoundHits:
-        """The hits of questions or vectors in one state."""
+    ) -> T:
+        """What is written of the hits of questions or vectors in one state, in the thread that has found them."""
         begun = time.perf_counter()
         state = served.current
         options = asked.model_dump(exclude={"index", "query", "queries", "vectors", "instruction", "rerank_top"})
@@ -137,11 +138,16 @@ class Service:
             precomputed = state.spec.precomputed
             width = None if precomputed is None else precomputed.input_dim
             texts = Queries(unit_queries(vectors, state.store.manifest.dim, width, index=served.name))
-        hits, took = await served.search(state, texts, getattr(asked, "instruction", None), search)
-        took["total"] = 1000 * (time.perf_counter() - begun)
-        for stage, milliseconds in took.items():
-            self.metrics.stages.labels(stage).observe(milliseconds / 1000)
-        return FoundHits(state, search.mode, hits, {stage: round(value, 3) for stage, value in took.items()})
+
+        def write(hits: list[Hits], took: dict[str, float]) -> T:
+            took["total"] = 1000 * (time.perf_counter() - begun)
+            for stage, milliseconds in took.items():
+                self.metrics.stages.labels(stage).observe(milliseconds / 1000)
+            return written(
+                FoundHits(state, search.mode, hits, {stage: round(value, 3) for stage, value in took.items()})
+            )
+
+        return await served.search(state, texts, getattr(asked, "instruction", None), search, write)
 
     async def document(self, state: Searcher, name: str) -> Document:
         """A document of a state; ids are looked up in the index, and open no file."""

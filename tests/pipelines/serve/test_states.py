@@ -220,6 +220,7 @@ def test_questions_that_waited_are_one_batch(own_index: Path, monkeypatch: pytes
             "encode",
             lambda texts, asked: (batches.append(list(texts)), time.sleep(0.2), encode(texts, asked))[2],
         )
+        monkeypatch.setattr(state, "encodes_at_once", lambda _: False)  # as a network does
         answers: dict[str, Any] = {}
         asking = [
             threading.Thread(target=lambda name=f"mill {n}": answers.update({name: served.search(name)}))
@@ -362,3 +363,24 @@ def test_errors_of_a_model_are_not_shown(served: Running, monkeypatch: pytest.Mo
         answer = served.search("bees", mode="dense")
     assert answer.status == 503
     assert "secret" not in json.dumps(answer.body)
+
+
+def test_searches_that_were_quick_change_no_thread(own_index: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with running({"own": own_index}) as served:
+        state, threads = served.service.indexes["own"].current, []
+        hits = state.hits
+        monkeypatch.setattr(state, "hits", lambda *given: (threads.append(threading.current_thread()), hits(*given))[1])
+        monkeypatch.setattr(serve_served, "QUICK_CPU_S", 60.0)
+        monkeypatch.setattr(serve_served, "QUICK_S", 60.0)
+
+        def in_pool(**options: Any) -> bool:
+            assert served.search("mill", **options).status == 200
+            return threads[-1].name.startswith("search")
+
+        assert [in_pool() for _ in range(serve_served.RECENT)] == [True] * serve_served.RECENT
+        assert not in_pool()
+        for option in ({"k": 21}, {"context": 1}, {"mmr": 0.5}, {"where": "doc_id != 'x'"}):
+            assert in_pool(**option)
+        monkeypatch.setattr(serve_served, "QUICK_S", 0.0)
+        assert not in_pool()  # and took too long
+        assert in_pool()
