@@ -1,11 +1,13 @@
 """The service beside the servers of Chroma and txtai: the same vectors, the same questions, the same clients, in turn.
 
     python benchmarks/servers.py --real vectors.npy --rivals PYTHON [--rows 100000] [--clients 1 8 50] [--seconds 20]
+        [--servers ours empty chroma txtai]
 
 PYTHON is the interpreter of an environment with the rivals: python3 -m venv rivals && rivals/bin/pip install chromadb
 'txtai[api]'. Each server has its own process on this machine, a graph or an index as it makes it by default, and the
 same rows by number; a question is the vector of a row that is in none of them. txtai takes no vectors over HTTP: the
-question names a row, and a function in its server finds the vector. ann_recall@10 is against the exact nearest.
+question names a row, and a function in its server finds the vector. `empty` is a route of our server's libraries that
+reads the same body and answers with the bytes of one of our answers. ann_recall@10 is against the exact nearest.
 Adds a row to figures.jsonl.
 """
 
@@ -22,6 +24,7 @@ import tempfile
 import threading
 import time
 import urllib.request
+from importlib.metadata import version
 from pathlib import Path
 
 import numpy as np
@@ -54,6 +57,18 @@ made.index((n, rows[n], None) for n in range(len(rows)))
 made.save("txtai")
 print(version("txtai"))
 """
+EMPTY = """
+import sys, uvicorn
+from starlette.applications import Starlette
+from starlette.responses import Response
+from starlette.routing import Route
+said = open(sys.argv[1] + "/answer.json", "rb").read()
+async def answer(request):
+    await request.body()
+    return Response(said, media_type="application/json")
+app = Starlette(routes=[Route("/v1/vector", answer, methods=["POST"])])
+uvicorn.run(app, port=8773, http="h11", access_log=False, log_level="warning")
+"""
 LOOKUP = """
 import numpy as np
 QUESTIONS = np.load("questions.npy")
@@ -74,25 +89,31 @@ def ours(folder, rows, questions, _):
         port = int(re.search(r":(\d+)  ", server.stderr.readline())[1])
         threading.Thread(target=server.stderr.read, daemon=True).start()
         asked = [post("/v1/vector", json.dumps({"vectors": [row.tolist()], "k": K}).encode()) for row in questions]
-        yield (
-            server,
-            port,
-            asked,
-            lambda answer: [int(hit["doc_id"]) for hit in answer["answers"][0]["hits"]],
-            ragidx.__version__,
-        )
+        (folder / "answer.json").write_text(json.dumps(answered(port, asked[0]), separators=(",", ":")))
+        yield server, port, asked, ids_of_ours, ragidx.__version__
+
+
+def ids_of_ours(answer):
+    return [int(hit["doc_id"]) for hit in answer["answers"][0]["hits"]]
+
+
+@contextlib.contextmanager
+def empty(folder, rows, questions, _):
+    with started([sys.executable, "-c", EMPTY, str(folder)], folder) as server:
+        asked = [post("/v1/vector", json.dumps({"vectors": [row.tolist()], "k": K}).encode()) for row in questions]
+        yield server, 8773, asked, ids_of_ours, version("starlette")
 
 
 @contextlib.contextmanager
 def chroma(folder, rows, questions, python):
     done = subprocess.run([python, "-c", CHROMA, str(folder)], check=True, capture_output=True, text=True)
-    name, version = done.stdout.split()
+    name, known = done.stdout.split()
     program = str(Path(python).with_name("chroma"))
     with started([program, "run", "--path", str(folder / "chroma"), "--port", "8771"], folder) as server:
         place = f"/api/v2/tenants/default_tenant/databases/default_database/collections/{name}/query"
         bodies = ({"query_embeddings": [row.tolist()], "n_results": K, "include": ["distances"]} for row in questions)
         asked = [post(place, json.dumps(body).encode()) for body in bodies]
-        yield server, 8771, asked, lambda answer: [int(one) for one in answer["ids"][0]], version
+        yield server, 8771, asked, lambda answer: [int(one) for one in answer["ids"][0]], known
 
 
 @contextlib.contextmanager
@@ -101,14 +122,14 @@ def txtai(folder, rows, questions, python):
     allowed = {"ALLOW_RESOLVE_TRANSFORM": "True"}  # functions of one's own, which it refuses by default
     command = [python, "-c", TXTAI, str(folder)]
     done = subprocess.run(command, check=True, capture_output=True, text=True, env=os.environ | allowed)
-    version = done.stdout.split()[-1]
+    known = done.stdout.split()[-1]
     (folder / "txtai.yml").write_text("path: txtai\nwritable: false\nembeddings:\n  path: null\n")
     command = [python, "-m", "uvicorn", "txtai.api:app", "--port", "8772", "--log-level", "warning"]
     allowed |= {"CONFIG": str(folder / "txtai.yml"), "PYTHONPATH": str(folder)}
     with started(command, folder, **allowed) as server:
         head = "HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n"
         asked = [f"GET /search?query={number}&limit={K} {head}".encode() for number in range(len(questions))]
-        yield server, 8772, asked, lambda answer: [int(one["id"]) for one in answer], version
+        yield server, 8772, asked, lambda answer: [int(one["id"]) for one in answer], known
 
 
 @contextlib.contextmanager
@@ -147,6 +168,7 @@ def main():
     parser.add_argument("--rows", type=int, default=100_000)
     parser.add_argument("--clients", type=int, nargs="+", default=[1, 8, 50])
     parser.add_argument("--seconds", type=float, default=20)
+    parser.add_argument("--servers", nargs="+", choices=["ours", "empty", "chroma", "txtai"])
     arguments = parser.parse_args()
     every = unit_vectors(arguments.real)
     every = every[np.random.default_rng(0).permutation(len(every))[: arguments.rows + 1000]]
@@ -157,11 +179,12 @@ def main():
         folder = Path(temporary)
         np.save(folder / "rows.npy", rows)
         np.save(folder / "questions.npy", questions)
-        for maker in (ours, chroma, txtai):
+        makers = {one.__name__: one for one in (ours, empty, chroma, txtai)}
+        for maker in [makers[name] for name in arguments.servers or makers]:
             begun = time.perf_counter()
-            with maker(folder, rows, questions, arguments.rivals) as (server, port, asked, ids_of, version):
+            with maker(folder, rows, questions, arguments.rivals) as (server, port, asked, ids_of, known):
                 answered(port, asked[0])
-                found = {"version": version, "made and started s": round(time.perf_counter() - begun, 1)}
+                found = {"version": known, "made and started s": round(time.perf_counter() - begun, 1)}
                 right = [np.isin(ids_of(answered(port, asked[n])), nearest[n]).mean() for n in range(200)]
                 found["recall@10"] = round(float(np.mean(right)), 4)
                 for n_clients in arguments.clients:

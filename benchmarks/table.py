@@ -53,6 +53,24 @@ def machines(found):
     return " or ".join(sorted({row["machine"] for row in found}))
 
 
+def before_and_after(found):
+    """What a question and a command cost, against another tree, in turns."""
+    lines = []
+    for row in of(["a question, against the base"], found):
+        about = f"a warm hybrid question, {row['values']['chunks']:,} chunks"
+        lines.append((about, "ms", row["values"]["CPU ms a question"], row["values"]["load"]))
+    for row in of(["starting, against the base"], found):
+        for name, about in (("query", "`ragidx query`"), ("help", "`ragidx --help`")):
+            lines.append((f"{about}, whole process", "s", row["values"][f"{name}, cpu s"], row["values"]["load"]))
+    head = ["| processor time, in turns | now | before | ratio | load of the machine |", "| --- |" + " --- |" * 4]
+    body = [
+        f"| {about} | {cost['here']['median']:.2f} {unit} | {cost['base']['median']:.2f} {unit} | {cost['ratio']:.2f}"
+        f" | {load} |"
+        for about, unit, cost, load in lines
+    ]
+    return ["\n".join(head + body)] if body else []
+
+
 def markdown(found):
     """All tables of docs/benchmarks.md."""
     timed = [
@@ -96,6 +114,7 @@ def markdown(found):
             f"Cold start, whole processes: {told}. `--help` takes {cold['--help / import click']:.1f} times"
             f" `import click`, a query {cold['query / load']:.2f} times the bare loading of torch and the model."
         )
+    parts += before_and_after(found)
     parts += [SENTENCES["spectrum"](row) for row in of(["unembedding spectrum"], found)]
     scale = of(["build at scale"], found)
     if scale:
