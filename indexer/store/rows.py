@@ -316,7 +316,7 @@ class StoredRow:
         self._rest = line, page, turns_of(turns), whole, gaps, owner
         values = zip(fields, cells[len(COLUMNS) :], strict=True)
         self._seen = {name: _value(value) for (name, _), value in values if value is not None}
-        self._lists = [name for name, value in self._seen.items() if isinstance(value, list)]
+        self._lists = {name: value for name, value in self._seen.items() if isinstance(value, list)}
         self.nbytes = 1000 + sum(map(sys.getsizeof, cells))
 
     def row(self) -> Row:
@@ -326,11 +326,11 @@ class StoredRow:
             ValueError: what says its metadata is no JSON object.
         """
         seen = self._seen.copy()
-        for name in self._lists:
-            seen[name] = list(seen[name])
-        if self._written is None:
-            return Row(*self._first, seen, *self._rest)
-        return Row(*self._first, metadata_from_text(self._written), *self._rest, seen)
+        for name, value in self._lists.items():
+            seen[name] = value.copy()
+        metadata, told = (seen, None) if self._written is None else (metadata_from_text(self._written), seen)
+        values: list[Any] = [*self._first, metadata, *self._rest, told]
+        return Row(*values)
 
 
 def turns_of(stored: Sequence[Sequence[Any]] | None) -> tuple[Place, ...] | None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from datetime import datetime
 
 import click
@@ -105,7 +105,7 @@ def wrapped(text: str, room: int) -> list[str]:
     return lines
 
 
-def highlighted(line: str, wanted: set[str], stem: Stem) -> str:
+def highlighted(line: str, wanted: Set[str], stem: Stem) -> str:
     """A line with the words that have one of these stems in bold; click removes it where there is no terminal."""
     return WORD.sub(
         lambda found: click.style(found[0], bold=True) if stem(found[0].lower()) in wanted else found[0], line

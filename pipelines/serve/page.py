@@ -10,7 +10,7 @@ from __future__ import annotations
 import html
 import itertools
 import textwrap
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence, Set
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlencode
@@ -77,7 +77,7 @@ def written(tree: Tree) -> str:
     return f"<{tag}{head}>{''.join(map(written, children))}{end}"
 
 
-def marked(text: str, wanted: set[str], stem: Stem) -> list[Tree]:
+def marked(text: str, wanted: Set[str], stem: Stem) -> list[Tree]:
     """A text with the words of the question marked.
 
     >>> marked("the old mill", {"mill"}, str.lower)
@@ -254,7 +254,7 @@ class Page:
         return _html(title, el("body", header, main))
 
 
-def _hit(hit: Hit, params: Params, index: str, wanted: set[str], stem: Stem, words: str) -> Tree:
+def _hit(hit: Hit, params: Params, index: str, wanted: Set[str], stem: Stem, words: str) -> Tree:
     part = passage(hit, params["q"], stem)
     place = place_in(hit.doc_id, part.line, part.page)
     link = "/document?" + urlencode({"index": index, "id": hit.doc_id, "chunk": hit.chunk_id, "q": params["q"]})
