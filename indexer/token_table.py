@@ -100,7 +100,8 @@ class TokenTable:
             # not BLAS: its threads cost more than they save here
             np.einsum("i,ij->j", self.scales.take(rows[start:end]), numbers, out=vectors[number])
         lengths = np.sqrt(np.square(vectors).sum(axis=1, keepdims=True))
-        return np.divide(vectors, lengths, out=vectors, where=lengths > 0)
+        np.divide(vectors, lengths, out=vectors, where=lengths > 0)
+        return vectors
 
     def narrowed(self, dim: int) -> Self:
         """The table of the first `dim` dimensions."""

@@ -122,14 +122,14 @@ def _number_words(candidates: Sequence[_Candidate]) -> None:
     if not again:  # mostly
         return
     similar = [
-        (one, frozenset(held.every.tolist()))
+        (one, frozenset[int](held.every.tolist()))
         for one, held in zip(candidates, triples, strict=True)
         if not again.isdisjoint(held.least)
     ]
-    count = Counter(itertools.chain.from_iterable(held for _, held in similar))
+    count = Counter(itertools.chain.from_iterable(every for _, every in similar))
     number = {words: place for place, words in enumerate(sorted(count, key=count.__getitem__))}
-    for candidate, held in similar:
-        candidate.words = frozenset(number[words] for words in held)
+    for candidate, every in similar:
+        candidate.words = frozenset(number[words] for words in every)
 
 
 def _rarest(words: frozenset[int]) -> list[int]:

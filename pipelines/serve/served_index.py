@@ -166,7 +166,7 @@ class Served:
         self.n_reloads = self.n_failures = 0
         self.questions = QuestionBatches(pools.encoding)
         self._seen: _Stat | None = None
-        self._recent = (self.state, deque[bool](maxlen=RECENT))
+        self._recent: tuple[Searcher | None, deque[bool]] = (None, deque(maxlen=RECENT))
         self._mapped: tuple[Searcher | None, dict[Path, _Stat | None]] = None, {}
 
     @property

@@ -20,7 +20,7 @@ from ragidx.corpora.chunking import Chunker
 from ragidx.corpora.records import Document, Place
 from ragidx.corpora.spec import ChunkSpec
 from ragidx.indexer.store import Store
-from ragidx.indexer.store.rows import COLUMNS, arrays_of, rows_of
+from ragidx.indexer.store.rows import COLUMNS, RowBatch, arrays_of
 from ragidx.pipelines.ingest import file_cache
 from ragidx.pipelines.ingest.workers.chunks import Cutter, Draft
 from ragidx.pipelines.ingest.workers.files import document_hash
@@ -84,7 +84,7 @@ def test_a_hit_knows_the_place_of_each_of_its_characters(document: Document, siz
     cutter = Cutter(lambda: Chunker(ChunkSpec(size=size), tokenizer, limit=200))
 
     for item in cutter.cut(Draft(document.id, b"h" * 16, len(document.text), document=document)):
-        row = rows_of(pa.record_batch(arrays_of([item.row])[0], COLUMNS))[0]
+        row = RowBatch(pa.record_batch(arrays_of([item.row])[0], COLUMNS), ()).row(0).row()
         hit = Hit(1, 1.0, row.text, "a", "a:0", row.start, row.end, line=row.line, page=row.page, turns=row.turns)
         offsets = range(len(row.text))
         assert [hit.position(at) for at in offsets] == list(document.positions(row.start + at for at in offsets))

@@ -154,7 +154,7 @@ def test_what_cannot_be_asked_of_an_index_is_refused(given_index: Callable[..., 
          " `filter_seed`"),
         ({"qrels": qrels},
          "`qrels`: qrels judge queries, and there are none\n  hint: name their file with `queries`"),
-        ({"index_type": ["PQ4"]}, "product codes need lists"),
+        ({"index_type": ["PQ4"]}, "product codes of 8 bits need lists"),
     ):  # fmt: skip
         with pytest.raises(SpecError) as fault:
             sweep(index, **options)  # type: ignore[arg-type]
