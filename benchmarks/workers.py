@@ -30,8 +30,7 @@ _BUILD = """
 import json, resource, sys, time
 started = time.perf_counter()
 import ragidx
-workers = json.loads(sys.argv[3])
-ragidx.build(sys.argv[1], sys.argv[2], rebuild=True, **({} if workers is None else {"workers": workers}))
+ragidx.build(sys.argv[1], sys.argv[2], rebuild=True, workers=json.loads(sys.argv[3]))
 wall = time.perf_counter() - started
 own, others = (resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
 print(json.dumps({
@@ -94,7 +93,7 @@ def small_files(texts, folder, count):
 
 
 def build(corpus, index, workers, path=None):
-    """The figures of a build; `workers` None: an older version, which has none."""
+    """The figures of a build."""
     environment = os.environ | ({"PYTHONPATH": str(path)} if path else {})
     command = [sys.executable, "-c", _BUILD, str(corpus), str(index), json.dumps(workers)]
     done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, check=True, env=environment)
@@ -131,9 +130,10 @@ def main():
         if arguments.stages:
             record("stages of the build's own process", shares(corpus, folder), **setting)
             return
-        ways = {"1 worker": (1, None), f"{arguments.workers} workers": (arguments.workers, None)}
+        ours = f"{arguments.workers} worker{'s' if arguments.workers > 1 else ''}"
+        ways = {"1 worker": (1, None), ours: (arguments.workers, None)}
         if arguments.base:
-            ways["base"] = (None, arguments.base)
+            ways["base"] = (arguments.workers, arguments.base)
         runs = {name: [] for name in ways}
         for _ in range(arguments.pairs):
             for name, way in ways.items():
@@ -143,12 +143,12 @@ def main():
         name: {key: round(statistics.median(run[key] for run in one), 2) for key in one[0]}
         for name, one in runs.items()
     }
-    several = runs[f"{arguments.workers} workers"]
+    several = runs[ours]
     values = {"medians": medians}
-    for name in runs.keys() - {f"{arguments.workers} workers"}:
+    for name in runs.keys() - {ours}:
         pairs = list(zip(several, runs[name], strict=True))
-        values[f"wall / {name}"] = rounded(spread([ours["wall"] / theirs["wall"] for ours, theirs in pairs]))
-        values[f"CPU / {name}"] = rounded(spread([cpu(ours) / cpu(theirs) for ours, theirs in pairs]))
+        values[f"wall / {name}"] = rounded(spread([one["wall"] / other["wall"] for one, other in pairs]))
+        values[f"CPU / {name}"] = rounded(spread([cpu(one) / cpu(other) for one, other in pairs]))
     own, others = (statistics.median(run[key] for run in several) for key in ("parent", "workers"))
     values["parent CPU s a MB"], values["cores that it can feed"] = round(own / mb, 3), round(others / own, 1)
     record("workers", values, workers=arguments.workers, pairs=arguments.pairs, **setting)
