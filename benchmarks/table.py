@@ -149,6 +149,7 @@ def engine(found):
     parts += [equal_vectors(repeated)] if repeated else []
     parts += [incremental(row) for row in found if row["figure"] == "incremental build"]
     parts += [workers(row) for row in found if row["figure"] == "workers"]
+    parts += [one_process(row) for row in found if row["figure"] == "build in one process"]
     parts += [stages(row) for row in found if row["figure"] == "stages of the build's own process"]
     parts += [small_builds(row) for row in found if row["figure"] == "small builds"]
     parts += [adds(row) for row in found if row["figure"] == "adds"]
@@ -250,6 +251,14 @@ def workers(row):
     return "\n".join(lines) + (
         f"\n\n{several} take {', '.join(ratios)}. The own process takes {v['parent CPU s a MB']:.3f} s of CPU a MB, so"
         f" it can feed some {v['cores that it can feed'] + 1:.0f} cores, itself included."
+    )
+
+
+def one_process(row):
+    v, before = row["values"], row["values"]["medians"]["base"]
+    return (
+        f"In one process, {corpus_of(row['setting'])} take {times(v['CPU / base'])} of the CPU time and"
+        f" {times(v['wall / base'])} of the time before token ids came from the cut ({before['parent']:.1f} CPU s)."
     )
 
 

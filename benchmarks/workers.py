@@ -151,7 +151,13 @@ def main():
         values[f"CPU / {name}"] = rounded(spread([cpu(one) / cpu(other) for one, other in pairs]))
     own, others = (statistics.median(run[key] for run in several) for key in ("parent", "workers"))
     values["parent CPU s a MB"], values["cores that it can feed"] = round(own / mb, 3), round(others / own, 1)
-    record("workers", values, workers=arguments.workers, pairs=arguments.pairs, **setting)
+    record(
+        "workers" if arguments.workers > 1 else "build in one process",
+        values,
+        workers=arguments.workers,
+        pairs=arguments.pairs,
+        **setting,
+    )
 
 
 def cpu(run):
