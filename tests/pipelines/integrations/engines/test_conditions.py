@@ -52,7 +52,8 @@ def test_a_random_tree_as_value_and_as_text_selects_what_it_does_in_the_index(
     found = told(condition)
 
     assert told(str(condition)) == found
-    assert found == selected(index, condition) or (isinstance(found, str) and "cannot compare" in found)
+    refused = isinstance(found, str) and any(why in found for why in ("cannot compare", "no texts with NUL"))
+    assert refused or found == selected(index, condition)
 
 
 def test_a_missing_value_is_in_no_list_and_not_outside_one(both: tuple[Index, ragidx.RemoteIndex]) -> None:
