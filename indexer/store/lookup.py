@@ -31,7 +31,8 @@ if TYPE_CHECKING:
     from ragidx.indexer.store.store import Store
 
 _DIGEST = f"S{DIGEST_BYTES}"
-_RUN = np.dtype([("document", "S16"), ("hash", "V16"), ("owner", "<i4"), ("first", "<i8"), ("count", "<i4")])
+DOCUMENT_RECORD = np.dtype([("document", "S16"), ("hash", "V16"), ("owner", "<i4")])
+_RUN = np.dtype([*DOCUMENT_RECORD.descr, ("first", "<i8"), ("count", "<i4")])
 _FLAGS = np.dtype([("kept", "?"), ("dead", "?")])
 
 
@@ -162,9 +163,9 @@ class Documents:
         return self._pop(self._others().tolist())
 
     def records(self) -> NDArray[np.void]:
-        """The digests of all ids, and what is known of them: `document` (S16), `hash` (V16) and `owner` (<i4)."""
+        """The digests of all ids, and what is known of them, as `DOCUMENT_RECORD`."""
         alive = ~self._flags["dead"][: self._count]
-        found = np.zeros(int(alive.sum()), [("document", "S16"), ("hash", "V16"), ("owner", "<i4")])
+        found = np.zeros(int(alive.sum()), DOCUMENT_RECORD)
         for name in found.dtype.names or ():
             found[name] = self._column(name)[alive]
         return found

@@ -30,13 +30,14 @@ from ragidx.corpora.errors import CorpusError, IndexFormatError, SpecError
 from ragidx.corpora.sources import LineSpan, Source
 from ragidx.indexer import atomic
 from ragidx.indexer.ann.index_types import DEFAULT_OPTIONS, IndexOptions
-from ragidx.indexer.arrays import Floats, slices
+from ragidx.indexer.arrays import Floats, saved, slices
 from ragidx.indexer.digests import DIGEST_BYTES
 from ragidx.indexer.json_checks import mapping
 from ragidx.indexer.store import Store
 from ragidx.indexer.store.files import MANIFEST
 from ragidx.indexer.store.generations import committed_or_none
 from ragidx.indexer.store.lock import Lock
+from ragidx.indexer.store.lookup import DOCUMENT_RECORD
 from ragidx.indexer.store.manifest import Manifest, NewerFormatError
 from ragidx.indexer.store.source_list import SourceEntry
 from ragidx.pipelines.distribute.descriptor import ID, Descriptor, manifest_digest, read_descriptor
@@ -49,6 +50,7 @@ SEED, PARTS, SHARDS = "seed", "parts", "shards"
 KNOWN, PASSED, FITTED_KEYS, FITTED = "known.npy", "passed.npy", "fitted.keys.npy", "fitted.npy"
 
 _AGAIN = "divide again: finished shards lend their vectors"
+_DIGEST = f"S{DIGEST_BYTES}"
 _FORMAT = 2
 _LENT_ROWS = 10_000_000  # of which the hashes take 440 MB
 
@@ -197,18 +199,18 @@ class Division:
 
     def known(self) -> NDArray[np.void]:
         """The documents of the index that is continued, as `Documents.records` gives them."""
-        found: NDArray[np.void] = np.load(self._whole(KNOWN))
-        return found
+        return saved(self._whole(KNOWN).read_bytes(), DOCUMENT_RECORD)
 
     def passed(self) -> NDArray[np.bytes_]:
         """The digests of the documents of files that did not change."""
-        found: NDArray[np.bytes_] = np.load(self._whole(PASSED))
-        return found
+        return saved(self._whole(PASSED).read_bytes(), _DIGEST)
 
     def fitted(self) -> dict[bytes, Floats]:
         """The vectors by text hash that the fit of the filter has made already."""
-        keys, vectors = (np.load(self._whole(name)) for name in (FITTED_KEYS, FITTED))
-        return dict(zip(slices(keys.tobytes(), DIGEST_BYTES), vectors, strict=True))
+        keys = saved(self._whole(FITTED_KEYS).read_bytes(), _DIGEST)
+        vectors = saved(self._whole(FITTED).read_bytes(), "<f4")
+        rows = vectors.reshape(len(keys), -1) if len(keys) else ()
+        return dict(zip(slices(keys.tobytes(), DIGEST_BYTES), rows, strict=True))
 
     def files(self, number: int) -> list[Source]:
         """What a shard reads.

@@ -23,6 +23,7 @@ from ragidx.corpora.readers.layouts import Layouts
 from ragidx.corpora.records import OnSkip
 from ragidx.corpora.sources import Source
 from ragidx.indexer import atomic
+from ragidx.indexer.arrays import saved
 from ragidx.indexer.digests import DIGEST_BYTES, digest
 from ragidx.indexer.store import Store
 from ragidx.indexer.store.generations import committed_or_none
@@ -139,10 +140,7 @@ def documents_of(shard: Store) -> NDArray[np.void]:
         IndexFormatError: they are damaged.
     """
     try:
-        found: NDArray[np.void] = np.load(io.BytesIO(shard.blob(DOCUMENTS)))
-        if found.dtype != _DOCUMENT:
-            raise ValueError("other columns")
-        return found
+        return saved(shard.blob(DOCUMENTS), _DOCUMENT)
     except (KeyError, ValueError) as fault:
         raise IndexFormatError("it is no shard", "build it again", where=str(shard.path)) from fault
 

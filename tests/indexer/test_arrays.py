@@ -1,14 +1,16 @@
-"""Cutting what is all there into slices, and gathering what comes one by one into bundles."""
+"""Cutting what is all there into slices, gathering what comes one by one into bundles, and arrays from files."""
 
 from __future__ import annotations
 
+import io
 from collections.abc import Iterator
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ragidx.indexer.arrays import bundles, slices
+from ragidx.indexer.arrays import bundles, saved, slices
 
 
 @given(st.integers(0, 40), st.integers(1, 12))
@@ -43,3 +45,19 @@ def test_a_bundle_is_given_before_more_is_asked_for() -> None:
 
     assert next(bundles(items(), lambda _: 1, 2)) == [0, 1]
     assert asked == [0, 1]
+
+
+@pytest.mark.parametrize("rows", [0, 1, 5])
+@pytest.mark.parametrize("kind", [np.dtype("<f4"), np.dtype("S16"), np.dtype([("digest", "S16"), ("owner", "<i4")])])
+def test_what_numpy_has_saved(kind: np.dtype, rows: int) -> None:
+    array = np.frombuffer(bytes(range(kind.itemsize * rows)), kind)
+    file = io.BytesIO()
+    np.save(file, array)
+
+    found = saved(file.getvalue(), kind)
+
+    assert (found.dtype, found.tobytes()) == (kind, array.tobytes())
+    with pytest.raises(ValueError, match="buffer size must be a multiple of element size"):
+        saved(file.getvalue() + b"x", kind)
+    with pytest.raises(ValueError, match="magic string is not correct"):
+        saved(b"PK\3\4" + file.getvalue(), kind)
