@@ -38,10 +38,11 @@ pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore::DeprecationW
 
 @pytest.fixture(scope="module")
 def ray() -> Iterator[Any]:
-    """The package, with its tokens off: they are written into the home folder."""
+    """The package; its tokens would be written into the home folder, and what it counts sent elsewhere."""
     ray = pytest.importorskip("ray", reason="needs the extra 'ray'")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("RAY_AUTH_MODE", "disabled")
+        patch.setenv("RAY_USAGE_STATS_ENABLED", "0")
         yield ray
 
 
