@@ -26,7 +26,7 @@ from ragidx.corpora.errors import RagidxError, check_machine, install
 from ragidx.indexer.ann.faiss_layout import HEADER, INNER_PRODUCT, check_layout, walking
 from ragidx.indexer.ann.index_types import Recipe
 from ragidx.indexer.arrays import Bools, Ints
-from ragidx.indexer.damage import damaged
+from ragidx.indexer.damage import damaged, reading
 
 Halves: TypeAlias = NDArray[np.float16]
 
@@ -196,8 +196,10 @@ def _read(path: Path, flags: int, kind: Any, shape: tuple[int, int], beside: int
     No vector in the file may be longer than the file itself, and bytes `beside` it.
     """
     module = faiss()
+    with reading(path, "it cannot be read: "):  # a commit just removed it
+        size = path.stat().st_size
     limit = module.get_deserialization_vector_byte_limit()
-    module.set_deserialization_vector_byte_limit(path.stat().st_size + beside)
+    module.set_deserialization_vector_byte_limit(size + beside)
     try:
         index = module.read_index(str(path), flags)
     except (RuntimeError, MemoryError) as fault:
