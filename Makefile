@@ -3,6 +3,7 @@
 # make quick  the fast tests alone
 # make docs   the command reference from --help, then the site in build/site; a dead link fails
 # make fuzz   broken files through every reader for ten minutes; what is found is kept in build/fuzz
+# make soak   a service, its writers and its readers for an hour: memory, handles and files stay bounded
 # make offline  real models under a filter of system calls: no connection, no file elsewhere (downloads 180 MB, once)
 # make golden the cases of the authors' own code, in $RAGIDX_GOLDEN or in tests/golden
 # make release sdist, wheel, list of dependencies and checksums of the last commit in dist/, built twice and compared
@@ -20,11 +21,11 @@ WHEEL := $(CURDIR)/build/wheel
 # One thread a worker: the models of the tests are tiny, and threads that wait for each other cost more than they give.
 TEST_ENV := TOKENIZERS_PARALLELISM=false OMP_NUM_THREADS=1
 
-.PHONY: demo test quick docs fuzz offline golden release types source-tests wheel-tests clean help
+.PHONY: demo test quick docs fuzz soak offline golden release types source-tests wheel-tests clean help
 .DEFAULT_GOAL := help
 
 help:
-	@sed -n '1,9s/^# //p' Makefile
+	@sed -n '1,10s/^# //p' Makefile
 
 demo: .make/demo
 	@$(BIN)/ragidx demo
@@ -55,6 +56,9 @@ docs: .make/test
 
 fuzz: .make/test
 	@$(TEST_ENV) $(BIN)/python tests/corpora/fuzz/fuzzer.py 600
+
+soak: .make/test
+	@$(BIN)/python benchmarks/soak.py 60
 
 offline: .make/test build/models
 	@$(TEST_ENV) RAGIDX_TEST_MODELS=$(CURDIR)/build/models $(BIN)/pytest tests/offline/real_models.py -q
