@@ -36,6 +36,10 @@ class FileEntry:
     bytes: int
     sha256: str
 
+    def to_json(self) -> dict[str, int | str]:
+        """Both fields."""
+        return {"bytes": self.bytes, "sha256": self.sha256}
+
 
 @contextlib.contextmanager
 def writing(path: Path, size: int = 0) -> Iterator[None]:

@@ -36,14 +36,13 @@ class SegmentEntry:
 
     def to_json(self) -> dict[str, Any]:
         """All fields; of `ann` the recipe as its factory string."""
-        data = asdict(self)
+        files = {name: entry.to_json() for name, entry in self.files.items()}
+        data: dict[str, Any] = {"id": self.id, "rows": self.rows, "files": files, "ann": None}
         if self.ann is not None:
             rest = {"recall": self.ann.recall, "sample": self.ann.sample}
             rest |= {"repeats": self.ann.repeats} if self.ann.repeats else {}
             data["ann"] = {"factory": str(self.ann.recipe), **asdict(self.ann.effort), **rest}
-        if not self.zeros:
-            del data["zeros"]
-        return data
+        return data | ({"zeros": self.zeros} if self.zeros else {})
 
     @property
     def texts(self) -> str:

@@ -33,7 +33,6 @@ if TYPE_CHECKING:
 _DIGEST = f"S{DIGEST_BYTES}"
 DOCUMENT_RECORD = np.dtype([("document", "S16"), ("hash", "V16"), ("owner", "<i4")])
 _RUN = np.dtype([*DOCUMENT_RECORD.descr, ("first", "<i8"), ("count", "<i4")])
-_FLAGS = np.dtype([("kept", "?"), ("dead", "?")])
 
 
 class _Placed(NamedTuple):
@@ -56,24 +55,29 @@ class Documents:
     def __init__(self, store: Store | None = None) -> None:
         self._parts: list[tuple[int, int, NDArray[np.void]]] = []  # the number of the first run, its first row, runs
         self._count = 0
-        self._flags = np.zeros(0, _FLAGS)
         self._table = DigestTable()
         self._asked: tuple[str | None, list[int]] = (None, [])  # a document is looked up, and then kept or popped
-        for first, segment in _placed(store):
-            self._load(first, segment, None if store is None else store.dead)
+        dead = [self._load(first, segment, store) for first, segment in _placed(store)]
+        self._dead = np.concatenate([np.zeros(0, np.bool_), *dead])  # by the number of a run, and room for more
+        self._kept = np.zeros(self._count, np.bool_)
         self._parts.append((self._count, 0, np.zeros(0, _RUN)))  # those that are added
 
-    def _load(self, first: int, segment: Segment, dead: Bools | None) -> None:
+    def _load(self, first: int, segment: Segment, store: Store | None) -> Bools:
+        """Note the runs of a segment; which of them are dead."""
         runs, keys, order = segment.kept(document_runs)
-        flags = np.zeros(len(runs), _FLAGS)
-        if dead is not None:
-            flags["dead"] = np.logical_and.reduceat(dead[first : first + segment.entry.rows], runs["first"])
-            alive = ~flags["dead"][order]
+        dead = np.zeros(len(runs), np.bool_)
+        if (
+            store is not None
+            and store.dead is not None
+            and (own := store.dead[first : first + segment.entry.rows]).any()
+        ):
+            dead = np.logical_and.reduceat(own, runs["first"])
+            alive = ~dead[order]
             keys, order = keys[alive], order[alive]
         self._table.extend(keys, order + np.int64(self._count), ordered=True)
         self._parts.append((self._count, first, runs))
-        self._flags = np.concatenate([self._flags, flags])
         self._count += len(runs)
+        return dead
 
     def add(self, doc_id: str, doc_hash: bytes, first: int, count: int, *, kept: bool = False, owner: int = 0) -> None:
         """Note that `count` rows, from row `first` on, are of this document."""
@@ -83,10 +87,10 @@ class Documents:
             more = max(1024, place)
             runs = np.concatenate([runs, np.zeros(more, _RUN)])
             self._parts[-1] = (start, 0, runs)
-            self._flags = np.concatenate([self._flags, np.zeros(more, _FLAGS)])
+            self._dead, self._kept = (np.append(marks, np.zeros(more, np.bool_)) for marks in (self._dead, self._kept))
         key = digest(doc_id)
         runs[place] = (key, doc_hash, owner, first, count)
-        self._flags[self._count] = (kept, False)
+        self._kept[self._count] = kept
         self._table.add(key, self._count)
         self._count += 1
         self._asked = (None, [])
@@ -94,12 +98,12 @@ class Documents:
     def extend(self, records: NDArray[np.void]) -> None:
         """Note documents whose rows are in another index, before any is added here; as `records` gives them."""
         start, _, none = self._parts.pop()
-        runs, flags = np.zeros(len(records), _RUN), np.zeros(len(records), _FLAGS)
+        runs, marks = np.zeros(len(records), _RUN), np.zeros(len(records), np.bool_)
         for name in records.dtype.names or ():
             runs[name] = records[name]
         self._table.extend(runs["document"], start + np.arange(len(runs)))
         self._count = start + len(runs)
-        self._flags = np.concatenate([self._flags[:start], flags])
+        self._dead, self._kept = (np.append(before[:start], marks) for before in (self._dead, self._kept))
         self._parts += [(start, 0, runs), (self._count, 0, none[:0])]
 
     def match(self, documents: Digests, hashes: NDArray[np.void]) -> Bools:
@@ -107,7 +111,7 @@ class Documents:
         runs = self._table.first(documents)
         same = np.zeros(len(documents), np.bool_)
         here = np.flatnonzero(runs >= 0)
-        same[here] = (self._column("hash")[runs[here]] == hashes[here]) & ~self._flags["dead"][runs[here]]
+        same[here] = (self._column("hash")[runs[here]] == hashes[here]) & ~self._dead[runs[here]]
         return same
 
     def get(self, doc_id: str) -> bytes | None:
@@ -122,7 +126,7 @@ class Documents:
 
     def of(self, owners: Collection[int]) -> Digests:
         """The digests of the ids of all documents of these owners, each once."""
-        alive = ~self._flags["dead"][: self._count]
+        alive = ~self._dead[: self._count]
         return np.unique(self._column("document")[alive & np.isin(self._column("owner"), list(owners))])
 
     def __len__(self) -> int:
@@ -139,11 +143,11 @@ class Documents:
 
     def keep(self, doc_id: str) -> None:
         """Mark the document, so that `pop_others` leaves it."""
-        self._flags["kept"][self._alive(doc_id)] = True
+        self._kept[self._alive(doc_id)] = True
 
     def keep_all(self, documents: Digests) -> None:
         """Mark these documents, by the digests of their ids, as `keep` does."""
-        self._flags["kept"][: self._count] |= np.isin(self._column("document"), documents)
+        self._kept[: self._count] |= np.isin(self._column("document"), documents)
 
     def pop(self, doc_id: str) -> Ints:
         """Forget a document; its rows."""
@@ -151,7 +155,7 @@ class Documents:
 
     def pop_all(self, documents: Digests) -> Ints:
         """Forget documents, by the digests of their ids; their rows."""
-        alive = ~self._flags["dead"][: self._count]
+        alive = ~self._dead[: self._count]
         return self._pop(np.flatnonzero(alive & np.isin(self._column("document"), documents)).tolist())
 
     def others(self) -> Digests:
@@ -164,7 +168,7 @@ class Documents:
 
     def records(self) -> NDArray[np.void]:
         """The digests of all ids, and what is known of them, as `DOCUMENT_RECORD`."""
-        alive = ~self._flags["dead"][: self._count]
+        alive = ~self._dead[: self._count]
         found = np.zeros(int(alive.sum()), DOCUMENT_RECORD)
         for name in found.dtype.names or ():
             found[name] = self._column(name)[alive]
@@ -175,13 +179,13 @@ class Documents:
         return np.concatenate([runs[name] for _, _, runs in self._parts])[: self._count]
 
     def _others(self) -> Ints:
-        flags = self._flags[: self._count]
-        return np.flatnonzero(~flags["kept"] & ~flags["dead"] & (self._column("owner") != PROGRAM))
+        is_left = ~self._kept[: self._count] & ~self._dead[: self._count]
+        return np.flatnonzero(is_left & (self._column("owner") != PROGRAM))
 
     def _alive(self, doc_id: str) -> list[int]:
         if self._asked[0] != doc_id:
             self._asked = doc_id, self._table.find(digest(doc_id))
-        return [number for number in self._asked[1] if not self._flags["dead"][number]]
+        return [number for number in self._asked[1] if not self._dead[number]]
 
     def _run(self, number: int) -> _Placed:
         start, row, runs = self._parts[bisect.bisect_right(self._parts, number, key=lambda part: part[0]) - 1]
@@ -196,7 +200,7 @@ class Documents:
         return np.concatenate(rows)
 
     def _pop(self, numbers: Sequence[int]) -> Ints:
-        self._flags["dead"][numbers] = True
+        self._dead[numbers] = True
         return self._rows(numbers)
 
 

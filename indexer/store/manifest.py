@@ -116,8 +116,8 @@ class Manifest:
         # A copy by JSON: they are untrusted, and may be too deep for `asdict`.
         data |= json.loads(json.dumps({"spec": dict(self.spec), "notes": dict(self.notes)}))
         data |= {"index": asdict(self.index), "segments": [segment.to_json() for segment in self.segments]}
-        data["files"] = {name: asdict(entry) for name, entry in self.files.items()}
-        data["deletions"] = asdict(self.deletions) if self.deletions else None
+        data["files"] = {name: entry.to_json() for name, entry in self.files.items()}
+        data["deletions"] = self.deletions.to_json() if self.deletions else None
         data["lexical"] = asdict(self.lexical) if self.lexical else None
         return data
 

@@ -185,7 +185,7 @@ def _past_faults(folder: Path, manifest: Manifest) -> list[str]:
                 continue
             seen.add(path)
             try:
-                check_file(folder / path, entry, read=True)
+                check_file(f"{folder}/{path}", entry, read=True)
             except IndexFormatError as fault:
                 if (folder / numbered_path(past.generation)).exists():  # else a writer removed it, this file first
                     lost = f"without it there is no rollback to generation {past.generation}; {UNTOUCHED}"

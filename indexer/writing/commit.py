@@ -88,6 +88,7 @@ def publish(
     blobs: Mapping[str, bytes],
     on_stage: OnStage,
     make_pieces: MakePieces | None = None,
+    opened: Sequence[Segment] = (),
 ) -> Manifest:
     """Write what some segments and their spec still lack, and commit them.
 
@@ -99,6 +100,7 @@ def publish(
         blobs: all small files that belong to the spec, by name.
         on_stage: called with the progress.
         make_pieces: function that makes the postings of a segment; None: they are made in this process.
+        opened: segments that are open: of those that stay, no column is looked at again.
 
     Raises:
         SpecError: no index that fits into the memory reaches the recall.
@@ -106,10 +108,14 @@ def publish(
     """
     parts, lexical = derived(folder, parts, draft, on_stage, make_pieces)
     segments = tuple(part.entry for part in parts)
-    opened = (Segment(folder / SEGMENTS / entry.id, entry, draft.dim, draft.schema) for entry in segments)
+    known = {(segment.entry.id, segment.entry.texts): segment for segment in opened}
+    columns = (
+        known.get((entry.id, entry.texts)) or Segment(folder / SEGMENTS / entry.id, entry, draft.dim, draft.schema)
+        for entry in segments
+    )
     repeat = [REPEATS] if any(entry.ann is not None and entry.ann.repeats for entry in segments) else []
     zeros = [ZEROS] if any(entry.zeros for entry in segments) else []
-    kinds = [] if is_plain(opened, draft.schema) else [FIELD_KINDS]
+    kinds = [] if is_plain(columns, draft.schema) else [FIELD_KINDS]
     manifest = dataclasses.replace(
         draft,
         created=now(),

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -80,18 +81,18 @@ def _kept_manifests(folder: Path) -> tuple[list[Manifest], tuple[int, ...]]:
 
 def _remove(folder: Path, is_left: Callable[[str], bool]) -> None:
     """Remove temporary files, and the files whose names `is_left` accepts."""
-    entries: list[Path] = []
+    names: list[str] = []
     with contextlib.suppress(RagidxError):  # nothing depends on it: a commit before it has succeeded
-        entries = _entries(folder)
-    for path in entries:
-        if path.name.endswith(atomic.TEMPORARY) or is_left(path.name):
-            atomic.remove(path)
+        names = _names(folder)
+    for name in names:
+        if name.endswith(atomic.TEMPORARY) or is_left(name):
+            atomic.remove(folder / name)
 
 
 def highest_generation(folder: Path) -> int:
     """The highest generation that any name in the folder shows; 0 where there is none."""
-    numbers = [generation_of(MANIFEST, path.name) or 0 for path in _entries(folder)]
-    numbers += [generation_of(SEGMENTS, path.name) or 0 for path in _entries(folder / SEGMENTS)]
+    numbers = [generation_of(MANIFEST, name) or 0 for name in _names(folder)]
+    numbers += [generation_of(SEGMENTS, name) or 0 for name in _names(folder / SEGMENTS)]
     return max(numbers, default=0)
 
 
@@ -122,9 +123,14 @@ def _is_ours(name: str) -> bool:
     return generation_of(MANIFEST, name) is not None or (name.startswith(".") and name.endswith(atomic.TEMPORARY))
 
 
-def _entries(folder: Path) -> list[Path]:
+def _names(folder: Path) -> list[str]:
+    """What lies in a folder; nothing in one that is missing or a link."""
+    place = str(folder)  # a commit looks into every segment, twice
     with atomic.writing(folder):
-        return list(folder.iterdir()) if folder.is_dir() and not folder.is_symlink() else []
+        try:
+            return [] if os.path.islink(place) else os.listdir(place)  # noqa: PTH114, PTH208
+        except (FileNotFoundError, NotADirectoryError):
+            return []
 
 
 @contextlib.contextmanager

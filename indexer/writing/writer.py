@@ -386,7 +386,8 @@ class StoreWriter:
         parts, n_changed = self._parts(), sum(map(len, self._deleted)) + sum(one.rows for one in self._new.made)
         folded = foldable(parts, self._dim, n_changed) if self.compacts else ()
         parts = merged(self.path, parts, self._new, self._dim, draft.schema, self._on_stage, folded)
-        return publish(self.path, draft, parts, self.blobs, self._on_stage, self._make_pieces)
+        opened = () if self.store is None else self.store.segments
+        return publish(self.path, draft, parts, self.blobs, self._on_stage, self._make_pieces, opened)
 
     def _end(self) -> None:
         """After a commit: remove what is no longer needed."""
