@@ -3,6 +3,28 @@
 from __future__ import annotations
 
 
+def first_answer(row):
+    """One sentence on a folder to its first answer, beside other tools."""
+    v, setting = row["values"], row["setting"]
+    first, second, semble, again, bm25s, ripgrep = (
+        v[name]["median"]
+        for name in (
+            "ragidx build and query",
+            "ragidx query",
+            "semble search",
+            "semble search again",
+            "bm25s",
+            "ripgrep",
+        )
+    )
+    return (
+        f"From {setting['files']} Markdown files ({setting['corpus_bytes'] / 1e6:.1f} MB) to the first answer, whole"
+        f" processes: `ragidx build` and `ragidx query` {first:.2f} s, and {second:.2f} s for the next question; semble"
+        f" {semble:.2f} s, then {again:.2f} s (with a table of random numbers, half as large as its own from a"
+        f" hub); a script with bm25s {bm25s:.2f} s; the lines with one word by ripgrep {ripgrep:.3f} s."
+    )
+
+
 def by_decoder(row):
     """One sentence on a decoder's speed against transformers alone."""
     v, setting, ratio = row["values"], row["setting"], row["values"]["ratio"]

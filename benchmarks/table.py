@@ -114,6 +114,7 @@ def markdown(found):
             f"Cold start, whole processes: {told}. `--help` takes {cold['--help / import click']:.1f} times"
             f" `import click`, a query {cold['query / load']:.2f} times the bare loading of torch and the model."
         )
+    parts += [SENTENCES["first_answer"](row) for row in of(["folder to the first answer"], found)]
     parts += before_and_after(found)
     parts += [SENTENCES["spectrum"](row) for row in of(["unembedding spectrum"], found)]
     scale = of(["build at scale"], found)
