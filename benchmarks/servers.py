@@ -1,14 +1,15 @@
-"""The service beside the servers of Chroma and txtai: the same vectors, the same questions, the same clients, in turn.
+"""The service beside the servers of Chroma and txtai: the same vectors, the same questions, the same clients, in turns.
 
-    python benchmarks/servers.py --real vectors.npy --rivals PYTHON [--rows 100000] [--clients 1 8 50] [--seconds 20]
-        [--servers ours empty chroma txtai]
+    python benchmarks/servers.py --real vectors.npy --rivals PYTHON [--rows 100000] [--clients 1 8 50] [--seconds 4]
+        [--rounds 5] [--servers ours empty chroma txtai]
 
 PYTHON is the interpreter of an environment with the rivals: python3 -m venv rivals && rivals/bin/pip install chromadb
 'txtai[api]'. Each server has its own process on this machine, a graph or an index as it makes it by default, and the
 same rows by number; a question is the vector of a row that is in none of them. txtai takes no vectors over HTTP: the
 question names a row, and a function in its server finds the vector. `empty` is a route of our server's libraries that
-reads the same body and answers with the bytes of one of our answers. ann_recall@10 is against the exact nearest.
-Adds a row to figures.jsonl.
+reads the same body and answers with the bytes of one of our answers. ann_recall@10 is against the exact nearest. All
+servers are made first; in each round each is asked for some seconds, so that what else the machine does falls on all of
+them. Figures are medians of the rounds; CPU is the server's, user and system. Adds a row to figures.jsonl.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ import tempfile
 import threading
 import time
 import urllib.request
+from collections import Counter
 from importlib.metadata import version
 from pathlib import Path
 
@@ -161,13 +163,35 @@ def answered(port, request):
             time.sleep(0.2)
 
 
+def turn(server, port, asked, ids_of, known, n_clients, seconds):
+    """One server under load for some seconds."""
+    before, end = processor_ms(server.pid), time.perf_counter() + seconds
+    said = load(port, asked, n_clients, lambda _: time.perf_counter() < end)
+    said.pop("generations")
+    said["CPU ms"] = round((processor_ms(server.pid) - before) / sum(said["statuses"].values()), 3)
+    return said
+
+
+def medians(turns):
+    """The median of each figure, and all statuses."""
+    found = {key: round(float(np.median([one[key] for one in turns])), 3) for key in turns[0] if key != "statuses"}
+    return found | {"statuses": dict(sum((Counter(one["statuses"]) for one in turns), Counter()))}
+
+
+def processor_ms(pid):
+    """Milliseconds of the processor that a process has taken."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return 1000 * (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--real", type=Path, required=True)
     parser.add_argument("--rivals", required=True, help="the Python of their environment")
     parser.add_argument("--rows", type=int, default=100_000)
     parser.add_argument("--clients", type=int, nargs="+", default=[1, 8, 50])
-    parser.add_argument("--seconds", type=float, default=20)
+    parser.add_argument("--seconds", type=float, default=4)
+    parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--servers", nargs="+", choices=["ours", "empty", "chroma", "txtai"])
     arguments = parser.parse_args()
     every = unit_vectors(arguments.real)
@@ -180,21 +204,29 @@ def main():
         np.save(folder / "rows.npy", rows)
         np.save(folder / "questions.npy", questions)
         makers = {one.__name__: one for one in (ours, empty, chroma, txtai)}
-        for maker in [makers[name] for name in arguments.servers or makers]:
-            begun = time.perf_counter()
-            with maker(folder, rows, questions, arguments.rivals) as (server, port, asked, ids_of, known):
+        with contextlib.ExitStack() as held:
+            servers = {}
+            for asked_for in arguments.servers or makers:
+                begun = time.perf_counter()
+                made = held.enter_context(makers[asked_for](folder, rows, questions, arguments.rivals))
+                _, port, asked, ids_of, known = made
                 answered(port, asked[0])
                 found = {"version": known, "made and started s": round(time.perf_counter() - begun, 1)}
                 right = [np.isin(ids_of(answered(port, asked[n])), nearest[n]).mean() for n in range(200)]
                 found["recall@10"] = round(float(np.mean(right)), 4)
-                for n_clients in arguments.clients:
-                    end = time.perf_counter() + arguments.seconds
-                    said = load(port, asked, n_clients, lambda _, end=end: time.perf_counter() < end)
-                    said.pop("generations")
-                    found[f"{n_clients} clients"] = said
-                found["MiB"] = resident(server.pid)
-            values["ragidx" if maker is ours else maker.__name__] = found
-            print(maker.__name__, json.dumps(found), file=sys.stderr)
+                load(port, asked, 8, lambda n: n < 1000)
+                name = "ragidx" if asked_for == "ours" else asked_for
+                servers[name], values[name] = made, found
+            for n_clients in arguments.clients:
+                rounds = [
+                    {name: turn(*one, n_clients, arguments.seconds) for name, one in servers.items()}
+                    for _ in range(arguments.rounds)
+                ]
+                for name, found in values.items():
+                    found[f"{n_clients} clients"] = medians([one[name] for one in rounds])
+            for name, (server, *_) in servers.items():
+                values[name]["MiB"] = resident(server.pid)
+        print(json.dumps(values, indent=1), file=sys.stderr)
     record("servers", values, rows=arguments.rows, dimensions=rows.shape[1], cores=len(os.sched_getaffinity(0)))
 
 

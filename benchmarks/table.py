@@ -495,13 +495,16 @@ def served(found):
         about = f"{setting['rows']:,} rows of {setting['dimensions']}"
         lines += [
             "",
-            f"| {about} | recall@10 | clients | p50, p95, p99 ms | answers/s | MiB |",
-            "| --- |" + " --- |" * 5,
+            f"| {about} | recall@10 | clients | p50, p95, p99 ms | answers/s | CPU, ms | MiB |",
+            "| --- |" + " --- |" * 6,
         ]
         for name, values in row["values"].items():
             for clients, cells in loads(values):
-                about = f"{name} {values['version']} | {values['recall@10']:.3f} | {clients.split()[0]}"
-                lines.append(f"| {about} | {' | '.join(cells)} | {values['MiB']:,} |")
+                recall = "-" if name == "empty" else f"{values['recall@10']:.3f}"
+                about = f"{name} {values['version']} | {recall} | {clients.split()[0]}"
+                spent = values[clients].get("CPU ms")
+                spent = "-" if spent is None else f"{spent:.2f}"
+                lines.append(f"| {about} | {' | '.join(cells)} | {spent} | {values['MiB']:,} |")
     return "\n".join(lines) + "\n"
 
 

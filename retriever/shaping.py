@@ -99,11 +99,15 @@ def _selected(candidates: Iterable[_Candidate], options: SearchOptions) -> list[
     of_document, by_word = Counter[str](), defaultdict[int, list[int]](list)
     for candidate in high_enough:
         rarest = _rarest(candidate.words) if candidate.words else []
-        near = sorted({place for word in rarest for place in by_word[word]})
-        same = next((selected[place] for place in near if _is_near(selected[place].words, candidate.words)), None)
-        if same is not None:
-            same.also += [DocumentSpan(candidate.row.doc_id, candidate.row.start, candidate.row.end), *candidate.also]
-            continue
+        if rarest:
+            near = sorted({place for word in rarest for place in by_word[word]})
+            same = next((selected[place] for place in near if _is_near(selected[place].words, candidate.words)), None)
+            if same is not None:
+                same.also += [
+                    DocumentSpan(candidate.row.doc_id, candidate.row.start, candidate.row.end),
+                    *candidate.also,
+                ]
+                continue
         of_document[candidate.row.doc_id] += 1
         if options.per_document is None or of_document[candidate.row.doc_id] <= options.per_document:
             for word in rarest:
@@ -114,6 +118,8 @@ def _selected(candidates: Iterable[_Candidate], options: SearchOptions) -> list[
 
 def _number_words(candidates: Sequence[_Candidate]) -> None:
     """Note the word triples of each passage that may be like another; rows of vectors may have no text."""
+    if not any(one.row.text for one in candidates):
+        return
     triples = [_triples_of(one.row.text) if one.row.text else _NO_TRIPLES for one in candidates]
     seen, again = set[int](), set[int]()
     for held in triples:

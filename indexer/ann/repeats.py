@@ -104,12 +104,12 @@ class Repeats:
 
     def are_repeated(self, rows: Ints) -> Bools:
         """Whether other rows have the vectors of these; of any shape, and never of what is no row."""
-        return self._are_firsts(self._firsts_of(rows))
+        return self._are(self._grouped, rows)
 
     def equals(self, rows: Ints, allowed: Bools | None) -> Ints:
         """The allowed rows with the vectors of some rows that are repeated; -1 is none."""
         firsts = np.unique(self._firsts_of(rows))
-        groups = [self._group(row, allowed) for row in firsts[self._are_firsts(firsts)].tolist()]
+        groups = [self._group(row, allowed) for row in firsts[self._are(self._lead, firsts)].tolist()]
         return np.concatenate([np.zeros(0, np.int64), *groups])
 
     def leaders(self, vectors: Any) -> tuple[Ints, Any]:
@@ -130,11 +130,14 @@ class Repeats:
             allowed: (n_rows,), the rows that may be given; None: all.
         """
         (its_scores, its_rows), (led_scores, led_rows) = found, led
+        better = (led_scores >= its_scores[:, -1:]) & (led_rows >= 0)
+        changed = np.flatnonzero(self._lead[its_rows].any(axis=1) | better.any(axis=1))
+        if not len(changed) and its_rows.shape[1] >= k:  # mostly
+            return its_scores[:, :k], its_rows[:, :k]
         shape, n = (len(its_rows), k), min(k, its_rows.shape[1])
         scores, rows = np.full(shape, -np.inf, np.float32), np.full(shape, -1, np.int64)
         scores[:, :n], rows[:, :n] = its_scores[:, :n], its_rows[:, :n]
-        better = (led_scores >= its_scores[:, -1:]) & (led_rows >= 0)
-        for query in np.flatnonzero(self._are_firsts(its_rows).any(axis=1) | better.any(axis=1)):
+        for query in changed:
             entries, places = np.unique(np.append(its_rows[query], led_rows[query][better[query]]), return_index=True)
             shown = np.append(its_scores[query], led_scores[query][better[query]])[places]
             starts, ends = (np.searchsorted(self.firsts, entries, side) for side in ("left", "right"))
@@ -157,8 +160,8 @@ class Repeats:
         rows = np.append(row, self.rows[start:end])
         return rows if allowed is None else rows[allowed[rows]]
 
-    def _are_firsts(self, rows: Ints) -> Bools:
-        found: Bools = self._lead[rows.clip(-1, self.n_rows)]  # of another segment they lie anywhere
+    def _are(self, marked: Bools, rows: Ints) -> Bools:
+        found: Bools = marked[np.minimum(np.maximum(rows, -1), self.n_rows)]  # of another segment they lie anywhere
         return found
 
     @functools.cached_property
@@ -167,6 +170,13 @@ class Repeats:
         lead = np.zeros(self.n_rows + 1, np.bool_)
         lead[self.firsts] = True
         return lead
+
+    @functools.cached_property
+    def _grouped(self) -> Bools:
+        """(n_rows + 1,) which rows have the vector of another; the last stands for what is no row."""
+        grouped = self._lead.copy()
+        grouped[self.rows] = True
+        return grouped
 
     def _firsts_of(self, rows: Ints) -> Ints:
         """The rows of the index that have the vectors of these."""

@@ -57,10 +57,9 @@ def search_exact(vectors: Any, queries: Floats, k: int, allowed: Bools | None) -
     width = _width(vectors, k, allowed)
     if not width or not len(queries):
         return best_first(np.zeros((len(queries), 0), np.float32), np.zeros((len(queries), 0), np.int64), k)
-    module = faiss()
-    chosen = {} if allowed is None else {"sel": selector(allowed)}
+    params = None if allowed is None else faiss().SearchParameters(sel=selector(allowed))
     with _threads(vectors, queries):
-        scores, rows = vectors.search(queries, width, params=module.SearchParameters(**chosen))
+        scores, rows = vectors.search(queries, width, params=params)
     return best_first(scores, rows, k)
 
 
@@ -243,14 +242,14 @@ def _approximate(
 
 
 @contextlib.contextmanager
-def _threads(vectors: Any, queries: Floats) -> Iterator[None]:
-    """Search on one thread where more do not help: FAISS distributes whole queries.
+def on_one_thread() -> Iterator[None]:
+    """Search on the calling thread alone, whose setting this is: searches in several threads do not affect each other.
 
-    The setting belongs to the calling thread, so searches in several threads do not affect each other.
+    FAISS distributes whole queries, and its threads turn in a loop while they wait for each other.
     """
     module = faiss()
     before = module.omp_get_max_threads()
-    if before == 1 or (len(queries) > 1 and vectors.ntotal * vectors.code_size > _SMALL_BYTES):
+    if before == 1:
         yield
         return
     module.omp_set_num_threads(1)
@@ -258,6 +257,12 @@ def _threads(vectors: Any, queries: Floats) -> Iterator[None]:
         yield
     finally:
         module.omp_set_num_threads(before)
+
+
+def _threads(vectors: Any, queries: Floats) -> contextlib.AbstractContextManager[None]:
+    """One thread where more do not help: for a single query, or few vectors."""
+    is_much = len(queries) > 1 and vectors.ntotal * vectors.code_size > _SMALL_BYTES
+    return contextlib.nullcontext() if is_much else on_one_thread()
 
 
 def _params_of(recipe: Recipe, effort: Effort, factor: float, repeats: Repeats | None = None) -> Any:

@@ -46,7 +46,7 @@ BATCH_ROWS = 256
 CACHE_BYTES = 128 << 20  # of decoded batches, of rows, and of columns that conditions read: 100,000 chunks fit
 T = TypeVar("T")
 
-_FEW_ROWS = 64  # cells of so many rows, which a question finds, are kept: whoever reads them all does not ask again
+_FEW_ROWS = 200  # cells of so many rows, which some questions find, are kept: who reads all does not ask again
 _LEFT_OUT = "it leaves out rows that are alive"
 _NAMES = frozenset(COLUMNS.names)
 

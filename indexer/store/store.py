@@ -67,8 +67,7 @@ class Store:
         dead: Bools | None,
         blobs: Mapping[str, mmap.mmap],
     ) -> None:
-        self.path = path
-        self.manifest = manifest
+        self.path, self.manifest = path, manifest
         self.views = views  # of the segments: of those with dead rows, the others alone
         self.segments = [view.segment if isinstance(view, LiveRows) else view for view in views]
         self.dead = dead  # (stored rows,) which of them are dead; None: none
@@ -354,11 +353,12 @@ class Store:
 
     def _gathered(self, rows: Ints, read: Callable[[Segment | LiveRows, Ints], list[T]]) -> list[T]:
         """What `read` gives for some rows of a segment, for rows of all segments, in their order."""
+        if len(self.views) == 1:
+            return read(self.views[0], rows)
         gathered = np.empty(len(rows), object)
         for view, places, mine in self._grouped(rows):
             gathered[places] = read(view, mine)
-        found: list[T] = gathered.tolist()
-        return found
+        return gathered.tolist()  # type: ignore[no-any-return]
 
     def _ids(self, rows: Ints) -> list[str]:
         """The chunk ids of some rows, in their order."""

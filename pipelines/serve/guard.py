@@ -35,12 +35,12 @@ MAX_BODY = 1 << 20
 MAX_DOCUMENT_BODY = 16 << 20  # of PUT
 BODY_S = 10.0  # in which a body must be here
 RETRY = {"Retry-After": "1"}
-_SAFE = {
-    "X-Content-Type-Options": "nosniff",
-    "Referrer-Policy": "no-referrer",
-    "Cache-Control": "no-store",
-    "Cross-Origin-Resource-Policy": "same-origin",
-}
+_SAFE = (
+    (b"x-content-type-options", b"nosniff"),
+    (b"referrer-policy", b"no-referrer"),
+    (b"cache-control", b"no-store"),
+    (b"cross-origin-resource-policy", b"same-origin"),
+)
 
 
 class RefusedError(Exception):
@@ -87,8 +87,7 @@ class Guard:
             if message["type"] == "http.response.start":
                 sent["status"] = message["status"]
                 names = {name for name, _ in message["headers"]}
-                extra = [(k.lower().encode(), v.encode()) for k, v in _SAFE.items()]
-                message["headers"] = [*message["headers"], *(pair for pair in extra if pair[0] not in names)]
+                message["headers"] = [*message["headers"], *(pair for pair in _SAFE if pair[0] not in names)]
             else:
                 sent["bytes"] += len(message.get("body", b""))
             await send(message)

@@ -31,8 +31,14 @@ class Metrics:
             buckets=_SECONDS,
             registry=every,
         )
+        self._of_stage = {name: self.stages.labels(name) for name in ("encode", "search", "total")}
         self.in_flight = Gauge("ragidx_in_flight", "Requests that are worked on.", registry=every)
         self.registry.register(_Indexes(indexes))
+
+    def searched(self, took_ms: Mapping[str, float]) -> None:
+        """Count a search, by the milliseconds of its stages."""
+        for stage, milliseconds in took_ms.items():
+            self._of_stage[stage].observe(milliseconds / 1000)
 
     def text(self) -> bytes:
         """All of it, as Prometheus reads it."""

@@ -20,9 +20,10 @@ from ragidx.corpora.records import Document
 from ragidx.indexer.arrays import Floats
 from ragidx.indexer.normalize import l2_normalize
 from ragidx.pipelines.serve import bodies
+from ragidx.pipelines.serve.batches import run
 from ragidx.pipelines.serve.guard import RETRY, RefusedError, is_local
 from ragidx.pipelines.serve.interface import Route, description
-from ragidx.pipelines.serve.served_index import BATCH, NotReadyError, Served, run
+from ragidx.pipelines.serve.served_index import BATCH, NotReadyError, Served
 from ragidx.pipelines.serve.service import FoundHits, Service, describe, refused
 from ragidx.pipelines.serve.writes import Writes
 from ragidx.retriever.hit import json_values
@@ -101,7 +102,7 @@ class Handlers:
             message = "the index has no model: it holds precomputed vectors"
             raise RefusedError(422, message, where="model", kind="QueryError")
         if sign:
-            vectors = await served.questions.encoded(state, body.input, None)
+            vectors = await served.encoded(state, body.input)
         else:
             # in parts: questions, the deadline and the end of the service need not wait for all of them
             starts, pool = range(0, len(body.input), BATCH), self.service.pools.encoding

@@ -15,13 +15,17 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar
+
+import numpy as np
 
 from ragidx.corpora.errors import IndexFormatError, RagidxError
+from ragidx.indexer.ann.search import on_one_thread
 from ragidx.indexer.arrays import Floats
 from ragidx.indexer.store.files import MANIFEST
 from ragidx.indexer.store.manifest import files_of
 from ragidx.pipelines.base.resources import usable_cores
+from ragidx.pipelines.serve.batches import Batches, run
 from ragidx.retriever.keywords import Rerank
 from ragidx.retriever.models import HERE, ModelPlace
 from ragidx.retriever.options import SearchOptions
@@ -35,13 +39,13 @@ WATCH_S = 1.0  # between looks at the manifest
 REMOTE_S = 10.0  # between looks at an engine
 BACK_OFF_S = 30.0  # at most, between tries to open what could not be opened
 BATCH = 32  # questions that are encoded at once
+SEARCHED = 8  # vectors that are searched at once: from 20 on, the library that compares them may round otherwise
 # A search that may be made between two requests, where others must not wait, and no other thread could help: in more
-# rows, the library that compares vectors lets another thread run.
+# rows, the library that compares vectors lets another thread run, unless there is nothing else to do.
 SMALL_K, SMALL_ROWS = 20, 10_000
 RECENT = 8  # such searches, of which each took so little
 QUICK_CPU_S, QUICK_S = 0.008, 0.05  # of the processor, and in all: from a cold disk it takes longer
 _Stat = tuple[int, int, int]
-P = ParamSpec("P")
 T = TypeVar("T")
 
 
@@ -62,80 +66,6 @@ class Pools:
         """Let what runs end; what waits is dropped."""
         for pool in (self.encoding, self.searching, self.reading, self.writing):
             pool.shutdown(wait=False, cancel_futures=True)
-
-
-async def run(pool: ThreadPoolExecutor, function: Callable[P, T], *args: P.args, **options: P.kwargs) -> T:
-    """What a function returns, run in a thread of a pool."""
-    return await asyncio.wrap_future(pool.submit(function, *args, **options))
-
-
-class _Waiting(NamedTuple):
-    """Questions that are to be encoded, and who waits for their vectors."""
-
-    searcher: Searcher
-    instruction: str | None
-    queries: Sequence[str]
-    future: asyncio.Future[Floats]
-
-
-class QuestionBatches:
-    """Encodes questions in batches without a timer: a batch is what waited while the one before it ran."""
-
-    def __init__(self, pool: ThreadPoolExecutor) -> None:
-        self._pool = pool
-        self._waiting: list[_Waiting] = []
-        self._worker: asyncio.Task[None] | None = None
-
-    async def encoded(self, searcher: Searcher, queries: Sequence[str], instruction: str | None) -> Floats:
-        """(q, dim) of some questions."""
-        future: asyncio.Future[Floats] = asyncio.get_running_loop().create_future()
-        self._waiting.append(_Waiting(searcher, instruction, queries, future))
-        if self._worker is None:
-            self._worker = asyncio.create_task(self._work())
-        return await future
-
-    async def _work(self) -> None:
-        try:
-            await self._work_off()
-        finally:
-            self._worker = None
-
-    async def _work_off(self) -> None:
-        while self._waiting:
-            searcher, instruction, *_ = self._waiting[0]
-            batch: list[_Waiting] = []
-            left, room = [], BATCH
-            for waiting in self._waiting:
-                alike = waiting.searcher is searcher and waiting.instruction == instruction
-                if alike and (room >= len(waiting.queries) or not batch):
-                    room -= len(waiting.queries)
-                    batch.append(waiting)
-                else:
-                    left.append(waiting)
-            self._waiting = left
-            await self._encode(searcher, instruction, [waiting for waiting in batch if not waiting.future.done()])
-
-    async def _encode(self, searcher: Searcher, instruction: str | None, batch: Sequence[_Waiting]) -> None:
-        """Encode a batch; where it fails, each of it alone, so that a question fails by itself."""
-        if not batch:
-            return
-        texts = [text for waiting in batch for text in waiting.queries]
-        try:
-            vectors = await run(self._pool, searcher.encode, texts, instruction)
-        except asyncio.CancelledError:
-            raise
-        except BaseException as fault:  # noqa: BLE001 - a panic of a library too: raised where the question was asked
-            if len(batch) == 1:
-                if not batch[0].future.done():
-                    batch[0].future.set_exception(fault)
-                return
-            for waiting in batch:
-                await self._encode(searcher, instruction, [waiting])
-            return
-        for waiting in batch:
-            if not waiting.future.done():
-                waiting.future.set_result(vectors[: len(waiting.queries)])
-            vectors = vectors[len(waiting.queries) :]
 
 
 class Served:
@@ -164,7 +94,8 @@ class Served:
         self.problem = ""
         self.is_loaded = False
         self.n_reloads = self.n_failures = 0
-        self.questions = QuestionBatches(pools.encoding)
+        self._questions = Batches(pools.encoding, BATCH)
+        self._searches = Batches(pools.searching, SEARCHED, usable_cores(), self._is_quick)
         self._seen: _Stat | None = None
         self._recent: tuple[Searcher | None, deque[bool]] = (None, deque(maxlen=RECENT))
         self._mapped: tuple[Searcher | None, dict[Path, _Stat | None]] = None, {}
@@ -266,11 +197,23 @@ class Served:
             return 0, int(time.monotonic() / REMOTE_S), 0
         return _stat(self.path / MANIFEST)
 
-    def _recent_of(self, searcher: Searcher) -> deque[bool]:
-        """Whether the last small searches of a state were quick: then the next one is made without another thread."""
+    def _is_quick(self) -> bool:
+        """Whether the last plain searches of this state took so little that one can be made between two requests."""
+        searcher, recent = self._recent
+        return searcher is self.state and len(recent) == RECENT and all(recent)
+
+    def _note(self, searcher: Searcher, seconds: float, of_processor: float) -> None:
+        """Note how long a plain search took."""
         if self._recent[0] is not searcher:
             self._recent = searcher, deque(maxlen=RECENT)
-        return self._recent[1]
+        self._recent[1].append(of_processor < QUICK_CPU_S and seconds < QUICK_S)
+
+    async def encoded(self, searcher: Searcher, queries: Sequence[str], instruction: str | None = None) -> Floats:
+        """(q, dim) of some questions, encoded with those of other requests."""
+        found: Floats = await self._questions.done(
+            (searcher, instruction), lambda texts: searcher.encode(texts, instruction), queries
+        )
+        return found
 
     async def search(
         self,
@@ -280,31 +223,61 @@ class Served:
         options: SearchOptions,
         written: Callable[[list[Hits], dict[str, float]], T],
     ) -> T:
-        """What is written of the hits of some queries and of the ms of each stage, in the thread that searched."""
+        """What is written of the hits of some queries and of the ms of each stage, in the thread that searched.
+
+        Single vectors that wait for a thread are searched together; each has the answer that it has alone.
+        """
         started = time.perf_counter()
-        recent = self._recent_of(searcher)
         waits = asked.vectors is None and needs_vectors(options)
         vectors = asked.vectors
         if waits and not searcher.encodes_at_once(instruction):
-            vectors, waits = await self.questions.encoded(searcher, asked.texts or (), instruction), False
+            vectors = await self.encoded(searcher, asked.texts or (), instruction)
+            waits = False
 
-        def search() -> T:
+        def search(together: Sequence[_Asked[T]]) -> list[T]:
             begun, spent = time.perf_counter(), time.thread_time()
-            own = searcher.encode(asked.texts or (), instruction) if waits else vectors
+            if waits:
+                queries = Queries(searcher.encode(asked.texts or (), instruction), asked.texts)
+            else:
+                queries = _together([one.queries for one in together])
             encoded = time.perf_counter()
-            hits = searcher.hits(Queries(own, asked.texts), options)
-            took = {"encode": 1000 * (encoded - started), "search": 1000 * (time.perf_counter() - encoded)}
-            answer = written(hits, took)
-            if is_small:
-                recent.append(time.thread_time() - spent < QUICK_CPU_S and time.perf_counter() - begun < QUICK_S)
-            return answer
+            with on_one_thread() if len(together) > 1 else contextlib.nullcontext():
+                hits, answers = searcher.hits(queries, options), []
+            took = 1000 * (time.perf_counter() - encoded)
+            for one in together:
+                mine, hits = hits[: len(one.queries)], hits[len(one.queries) :]
+                answers.append(one.written(mine, {"encode": 1000 * (encoded - one.started), "search": took}))
+            if is_plain:
+                n = len(together)
+                self._note(searcher, (time.perf_counter() - begun) / n, (time.thread_time() - spent) / n)
+            return answers
 
-        is_small = len(asked) == 1 and searcher.store.manifest.n_chunks <= SMALL_ROWS
-        is_small &= options.k <= SMALL_K and not options.context
-        is_small &= options.where is None and options.mmr is None and options.rerank is None
-        if is_small and len(recent) == RECENT and all(recent):
-            return search()  # a change of threads would cost half as much again
-        return await run(self.pools.searching if options.rerank is None else self.pools.encoding, search)
+        is_plain = len(asked) == 1 and options.k <= SMALL_K and not options.context
+        is_plain &= options.where is None and options.mmr is None and options.rerank is None
+        mine = [_Asked(Queries(vectors, asked.texts), started, written)]
+        if is_plain and asked.texts is None and isinstance(self.path, Path):  # an engine answers several at once
+            [answer] = await self._searches.done((searcher, options), search, mine)
+        elif is_plain and searcher.store.manifest.n_chunks <= SMALL_ROWS and self._is_quick():
+            [answer] = search(mine)  # a change of threads would cost half as much again
+        else:
+            pool = self.pools.searching if options.rerank is None else self.pools.encoding
+            [answer] = await run(pool, search, mine)
+        return answer
+
+
+class _Asked(NamedTuple, Generic[T]):
+    """What a request asks, since when, and what is written of its hits."""
+
+    queries: Queries
+    started: float
+    written: Callable[[list[Hits], dict[str, float]], T]
+
+
+def _together(queries: Sequence[Queries]) -> Queries:
+    """Those of one request, or the vectors of several."""
+    if len(queries) == 1:
+        return queries[0]
+    return Queries(np.concatenate([one.vectors for one in queries if one.vectors is not None]))
 
 
 def _stat(file: Path) -> _Stat | None:

@@ -21,9 +21,10 @@ from ragidx.corpora.errors import (
 )
 from ragidx.corpora.records import Document
 from ragidx.pipelines.serve import bodies
+from ragidx.pipelines.serve.batches import run
 from ragidx.pipelines.serve.guard import RETRY, RefusedError, log
 from ragidx.pipelines.serve.metrics import Metrics
-from ragidx.pipelines.serve.served_index import Pools, Served, run
+from ragidx.pipelines.serve.served_index import Pools, Served
 from ragidx.pipelines.serve.settings import Settings
 from ragidx.pipelines.serve.writes import Writes
 from ragidx.retriever.contents import documents_by_id
@@ -141,8 +142,7 @@ class Service:
 
         def write(hits: list[Hits], took: dict[str, float]) -> T:
             took["total"] = 1000 * (time.perf_counter() - begun)
-            for stage, milliseconds in took.items():
-                self.metrics.stages.labels(stage).observe(milliseconds / 1000)
+            self.metrics.searched(took)
             return written(
                 FoundHits(state, search.mode, hits, {stage: round(value, 3) for stage, value in took.items()})
             )
