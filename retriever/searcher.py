@@ -26,6 +26,7 @@ from ragidx.indexer.specs import MODEL, TABLE, IndexSpec
 from ragidx.indexer.store.generations import committed
 from ragidx.retriever.hit import NO_KNOWN_WORD, NO_VECTOR, NOTHING_KNOWN, WORDS_ALONE, Hit, Hits
 from ragidx.retriever.models import (
+    FILTER_FILE,
     HERE,
     ModelPlace,
     encoder_for,
@@ -319,6 +320,9 @@ class Searcher:
             return
         if model_key(before.store, before.spec, self.place) == model_key(self.store, self.spec, self.place):
             self.model_files, self.encoder = before.model_files, before.encoder
+            same = before.store.manifest.files.get(FILTER_FILE) == self.store.manifest.files.get(FILTER_FILE)
+            if same and self.spec.filter == before.spec.filter and "embedder" in vars(before):
+                self.embedder = before.embedder
 
 
 def before_reranking(options: SearchOptions) -> SearchOptions:

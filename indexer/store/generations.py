@@ -8,11 +8,13 @@ files together have at most 64 MiB: a flipped byte is found in a small index, an
 from __future__ import annotations
 
 import contextlib
+import functools
 import hashlib
+import mmap
 import os
 import re
 import stat
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,8 +22,8 @@ from typing import Any
 from ragidx.corpora.errors import IndexFormatError, MachineError, check_machine
 from ragidx.indexer.atomic import FileEntry
 from ragidx.indexer.byte_cache import ByteCache
-from ragidx.indexer.damage import PUT_BACK, check_name, damaged
-from ragidx.indexer.store.files import LOCK, MANIFEST, SEGMENTS, numbered_path
+from ragidx.indexer.damage import PUT_BACK, check_name, damaged, reading
+from ragidx.indexer.store.files import LOCK, MANIFEST, SEGMENTS, blob_path, numbered_path
 from ragidx.indexer.store.manifest import KEPT, Manifest, NewerFormatError, UnavailableError, files_of, read_manifest
 from ragidx.indexer.store.segment import CACHE_BYTES, Segment
 
@@ -180,6 +182,36 @@ def segments_of(folder: Path, manifest: Manifest, before: Sequence[Segment] = ()
         if segment is None or segment.entry != entry:
             segment = Segment(folder / SEGMENTS / entry.id, entry, dim, schema, cache)
         found.append(segment)
+    return found
+
+
+class Blob:
+    """A file that belongs to the spec, open, so that it can be read when the state it is of was cleaned up."""
+
+    def __init__(self, folder: Path, name: str, entry: FileEntry) -> None:
+        self.entry, self._path = entry, folder / blob_path(name, entry)
+        with reading(self._path, "it cannot be mapped: "), self._path.open("rb") as file:  # just removed, or empty
+            self._mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+
+    @functools.cached_property
+    def data(self) -> bytes:
+        """Its bytes, compared with their checksum when they are read, and kept: each commit needs them.
+
+        Raises:
+            IndexFormatError: it is damaged.
+        """
+        data = self._mapped[: self.entry.bytes]
+        if hashlib.sha256(data).hexdigest() != self.entry.sha256:
+            raise damaged(self._path, "its checksum differs from the manifest's")
+        return data
+
+
+def blobs_of(folder: Path, manifest: Manifest, before: Mapping[str, Blob]) -> dict[str, Blob]:
+    """The files that belong to the spec, open; those of a state before stay, where they have the same checksum."""
+    found = {}
+    for name, entry in manifest.files.items():
+        known = before.get(name)
+        found[name] = known if known is not None and known.entry == entry else Blob(folder, name, entry)
     return found
 
 

@@ -181,6 +181,7 @@ def files_of(manifest: Manifest) -> dict[str, FileEntry]:
     return found
 
 
+@functools.lru_cache(maxsize=4)  # the filter of an index that stays open is the same object in every commit
 def file_entry(data: bytes) -> FileEntry:
     """The entry of a file that holds `data`."""
     return FileEntry(len(data), hashlib.sha256(data).hexdigest())
@@ -279,7 +280,11 @@ def _newest_copy(folder: Path) -> int:
 
 
 def _with_checksum(data: Mapping[str, Any]) -> bytes:
-    return _canonical({**data, "checksum": hashlib.sha256(_canonical(data)).hexdigest()}) + b"\n"
+    rest = _canonical(data)
+    checksum = hashlib.sha256(rest).hexdigest()
+    if min(data) > "checksum":  # so it is of every manifest: the field comes first, and the others as they were
+        return b'{"checksum":"%s",' % checksum.encode() + rest[1:] + b"\n"
+    return _canonical({**data, "checksum": checksum}) + b"\n"
 
 
 def _canonical(data: Mapping[str, Any]) -> bytes:

@@ -12,8 +12,6 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import hashlib
-import mmap
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self, TypeVar
@@ -26,12 +24,9 @@ from ragidx.indexer.ann import search as ann
 from ragidx.indexer.ann.moments import ScoreSpread
 from ragidx.indexer.ann.prefixes import shortened
 from ragidx.indexer.arrays import Bools, Floats, Ints, grouped
-from ragidx.indexer.atomic import FileEntry
-from ragidx.indexer.damage import damaged, reading
 from ragidx.indexer.normalize import check_widths
 from ragidx.indexer.store.deletions import by_segment, read_deletions
-from ragidx.indexer.store.files import blob_path
-from ragidx.indexer.store.generations import check_files, committed, segments_of, with_way_back
+from ragidx.indexer.store.generations import Blob, blobs_of, check_files, committed, segments_of, with_way_back
 from ragidx.indexer.store.live import LiveRows
 from ragidx.indexer.store.manifest import Manifest
 from ragidx.indexer.store.rows import Row, Schema, chunk_of, places_of, union
@@ -65,7 +60,7 @@ class Store:
         manifest: Manifest,
         views: Sequence[Segment | LiveRows],
         dead: Bools | None,
-        blobs: Mapping[str, mmap.mmap],
+        blobs: Mapping[str, Blob],
     ) -> None:
         self.path, self.manifest = path, manifest
         self.views = views  # of the segments: of those with dead rows, the others alone
@@ -95,7 +90,7 @@ class Store:
                     segments = segments_of(folder, manifest, () if before is None else before.segments)
                     for segment in segments:
                         segment.map()
-                    blobs = {name: _mapped(folder, name, entry) for name, entry in manifest.files.items()}
+                    blobs = blobs_of(folder, manifest, {} if before is None else before._blobs)
                     dead = read_deletions(folder, manifest)
                     views = _views(segments, by_segment(dead, manifest.segments), before)
                     return cls(folder, manifest, views, dead, blobs)
@@ -314,15 +309,11 @@ class Store:
         Raises:
             IndexFormatError: the manifest does not name it, or the file is damaged.
         """
-        entry = self.manifest.files.get(name)
-        if entry is None:
+        if name not in self.manifest.files:
             raise IndexFormatError(
                 f"the index holds no file {name!r}", "build again with `rebuild=True`", where=str(self.path)
             )
-        data = self._blobs[name][: entry.bytes]
-        if hashlib.sha256(data).hexdigest() != entry.sha256:
-            raise damaged(self.path / blob_path(name, entry), "its checksum differs from the manifest's")
-        return data
+        return self._blobs[name].data
 
     def _search(
         self, queries: Floats, k: int, allowed: Bools | None, dim: int | None, rerank_dim: int | None
@@ -391,10 +382,3 @@ def _views(segments: Sequence[Segment], dead: Sequence[Bools | None], before: St
             kept = same is not None and np.array_equal(same.dead, mask)
             views.append(same if same is not None and kept else LiveRows(segment, mask))
     return views
-
-
-def _mapped(folder: Path, name: str, entry: FileEntry) -> mmap.mmap:
-    """A file that belongs to the spec, open, so that it can be read when the state it is of was cleaned up."""
-    path = folder / blob_path(name, entry)
-    with reading(path, "it cannot be mapped: "), path.open("rb") as file:  # a commit just removed it, or it is empty
-        return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)

@@ -106,7 +106,7 @@ def publish(
         SpecError: no index that fits into the memory reaches the recall.
         RagidxError: the disk is full or failed; the committed state is the old one or this one.
     """
-    parts, lexical = derived(folder, parts, draft, on_stage, make_pieces)
+    parts, lexical = derived(folder, parts, draft, on_stage, make_pieces, opened)
     segments = tuple(part.entry for part in parts)
     known = {(segment.entry.id, segment.entry.texts): segment for segment in opened}
     columns = (

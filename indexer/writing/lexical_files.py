@@ -92,7 +92,7 @@ def lexical_entry(
         files[moments_name(generation)] = _write_moments_without(segment, gone, generation)
     if entry.moments is None and wants_moments(entry.rows, segment.dim):
         files[moments_name(generation)] = _write_moments(segment, generation)
-    return dataclasses.replace(entry, files=files)
+    return entry if files == entry.files else dataclasses.replace(entry, files=files)
 
 
 def pieces_of(

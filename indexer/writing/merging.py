@@ -145,6 +145,7 @@ def derived(
     draft: Manifest,
     on_stage: OnStage,
     make_pieces: MakePieces | None,
+    opened: Sequence[Segment] = (),
 ) -> tuple[list[SegmentState], LexicalSpec | None]:
     """The parts, with the indexes of the new ones made, and the lexical spec, with postings by it in every part.
 
@@ -154,12 +155,14 @@ def derived(
     options, dim = draft.index, draft.dim
     taken = sum(memory_bytes(part.entry) for part in parts if not part.fresh)
     limits = iter(shares([part.entry.rows for part in parts if part.fresh], options.max_memory, taken))
-    segments = []
+    known, segments = {segment.entry.id: segment for segment in opened}, []
     for part in parts:
         entry = part.entry
         if part.fresh:
             entry = _indexed(folder / SEGMENTS / entry.id, entry, draft, next(limits), on_stage)
-        segments.append(Segment(folder / SEGMENTS / entry.id, entry, dim, draft.schema))
+        same = known.get(entry.id)
+        is_open = same is not None and (same.entry, same.schema) == (entry, draft.schema)
+        segments.append(same if is_open else Segment(folder / SEGMENTS / entry.id, entry, dim, draft.schema))
     spec = decided(options.lexical, draft.lexical, lambda: sample_texts(segments))
     keep = spec == draft.lexical
     made = []

@@ -51,10 +51,14 @@ def vacuum(folder: Path) -> None:
     newest = max(unknown, default=0)  # a generation names only what was written up to its own time
 
     def is_left(kind: str, place: str, name: str) -> bool:
+        if f"{place}{name}" in named:
+            return False
         written = generation_of(kind, name)
-        return written is not None and written > newest and f"{place}{name}" not in named
+        return written is not None and written > newest
 
     def is_old(place: str, checksum: str, name: str) -> bool:
+        if f"{place}{name}" in named:
+            return False
         return is_foreign(name, checksum) or is_left(LEXICAL, place, name) or is_left(MOMENTS, place, name)
 
     _remove(folder, lambda name: generation_of(MANIFEST, name) not in copies)

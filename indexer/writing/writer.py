@@ -119,12 +119,14 @@ class StoreWriter:
         try:
             same: dict[str, str | int] = {"fingerprint": fingerprint, "dim": dim, "index_type": index.index_type}
             self.base, self.store, self._generation = read_base(self.path, same, replace=replace, opened=opened)
-            vacuum(self.path)
+            if opened is None or opened.manifest != self.base:  # else its end removes what is left
+                vacuum(self.path)
             self._entries = [] if self.store is None else retuned(self.store, index)
         except BaseException:
             self._lock.release()
             raise
         self._old = None if self.store is None else self.store.manifest  # of which the segments stay
+        self._opened = [] if self.store is None else self.store.segments
         self._n_rows = 0 if self.store is None else int(self.store.stored_starts[-1])
         self.fields = FieldBounds({} if self._old is None else self._old.schema)
         self._committed = CommittedVectors(self.store)
@@ -337,11 +339,8 @@ class StoreWriter:
             and not (self._new.made or self._new.current or self._deleted)
             and (old.n_documents, dict(old.spec), old.index) == (n_documents, self._spec, self._index)
             and old.files == {name: file_entry(data) for name, data in self.blobs.items()}
-            and old.lexical == decided(self._index.lexical, old.lexical, self._sample)
+            and old.lexical == decided(self._index.lexical, old.lexical, lambda: sample_texts(self._opened))
         )
-
-    def _sample(self) -> Iterator[str]:
-        return sample_texts([] if self.store is None else self.store.segments)
 
     def _marked(self, before: Store | None = None) -> list[Marked]:
         """All segments, each with its rows that died here, and with those that were dead in a state before."""
@@ -351,7 +350,7 @@ class StoreWriter:
         if self._deleted:
             dead[np.concatenate(self._deleted)] = True
         made = [Segment(self.path / SEGMENTS / entry.id, entry, self._dim, {}) for entry in self._new.made]
-        segments = [*([] if self.store is None else self.store.segments), *made]
+        segments = [*self._opened, *made]
         return list(zip(segments, by_segment(dead, [one.entry for one in segments]), strict=True))
 
     def _parts(self) -> list[SegmentState]:
@@ -386,8 +385,7 @@ class StoreWriter:
         parts, n_changed = self._parts(), sum(map(len, self._deleted)) + sum(one.rows for one in self._new.made)
         folded = foldable(parts, self._dim, n_changed) if self.compacts else ()
         parts = merged(self.path, parts, self._new, self._dim, draft.schema, self._on_stage, folded)
-        opened = () if self.store is None else self.store.segments
-        return publish(self.path, draft, parts, self.blobs, self._on_stage, self._make_pieces, opened)
+        return publish(self.path, draft, parts, self.blobs, self._on_stage, self._make_pieces, self._opened)
 
     def _end(self) -> None:
         """After a commit: remove what is no longer needed."""
