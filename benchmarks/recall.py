@@ -1,19 +1,22 @@
 """Index types beside hnswlib, usearch and FAISS alone: recall by real questions, the time of one and of many, making.
 
     python benchmarks/recall.py --vectors vectors.npy --queries queries.npy [--rows 100000] [--types auto,pq4,hnsw]
-        [--beside hnswlib,usearch,faiss] [--named "what the vectors are"]
+        [--beside hnswlib,usearch,faiss] [--alone pq4,sq8] [--named "what the vectors are"]
 
 The first rows of the file (of the column `vector` of a Parquet file) are stored. A build tunes itself by questions that
 it makes of them, and the real ones are asked with the effort that it chose: `told` is the build's ann_recall@10, `real`
 that of the queries, both against exact search over the same float16 vectors. The others are made as their authors'
 examples do (M 16, efConstruction 200; usearch float16; PQ x4fs with its own refinement), and their effort is raised
 until the same queries find 95 %. All on one thread; all times are of the processor. Questions are asked in turns of
-fifty, so that none finds the caches full of another's rows. No dependency: pip install hnswlib usearch.
+fifty, so that none finds the caches full of another's rows. `--alone` are types whose codes are all that is kept
+(`codes_only`): `bytes a row` is all that stands for the vectors, and `again` what the questions find after the decoded
+rows were coded a second time, as `compact --all` does. No dependency: pip install hnswlib usearch.
 """
 
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import statistics
 import tempfile
 import time
@@ -26,8 +29,11 @@ from figures import record
 
 from ragidx.indexer.ann import search as ann
 from ragidx.indexer.ann import tuning
-from ragidx.indexer.ann.faiss_files import map_vectors, vectors_header, write
+from ragidx.indexer.ann.coding import write_codes
+from ragidx.indexer.ann.decoded import DecodedVectors
+from ragidx.indexer.ann.faiss_files import map_ann, map_vectors, vectors_header, write
 from ragidx.indexer.ann.index_types import IndexOptions, padded, product_codes
+from ragidx.indexer.ann.repeats import Repeats
 from ragidx.indexer.store.files import VECTORS
 
 K, TURN = tuning.TUNED_K, 50
@@ -66,6 +72,37 @@ def ours(name, path, exact):
         lambda queries: ann.search(index, made.recipe, made.effort, exact, queries, K, None, repeats)[1],
         told | {"effort": " ".join(f"{key} {value}" for key, value in effort.items() if value)},
     )
+
+
+def alone(name, path, exact, folder):
+    """What codes alone find, and what is found when they were coded again; `path` has the vectors."""
+
+    def coded(path, name, options):
+        made = write_codes(folder / name, path, exact.d, exact.ntotal, options, None, lambda *_: None)
+        count = made.tuned.repeats
+        repeats = Repeats.mapped(folder / name, count, exact.ntotal) if count else None
+        recipe = made.tuned.recipe
+        index = map_ann(folder / name, recipe, (exact.d, exact.ntotal), count)
+        decoded = DecodedVectors(folder / name, recipe, index, exact.d, exact.ntotal, repeats, made.zero)
+        return (
+            made,
+            decoded,
+            lambda queries: ann.search(index, recipe, made.tuned.effort, decoded, queries, K, None, repeats)[1],
+        )
+
+    options, second = IndexOptions(name, codes_only=True), folder / f"decoded-{VECTORS}"
+    made, decoded, search = coded(path, f"{name}-alone", options)
+    seconds = time.process_time()
+    with second.open("wb") as file:
+        file.write(vectors_header(exact.d, exact.ntotal))
+        for block in np.array_split(np.arange(exact.ntotal), 50):
+            file.write(decoded[block])
+    _, _, again = coded(second, f"{name}-again", options)
+    told = {"made": str(made.tuned.recipe), "told": round(made.tuned.recall, 4)}
+    told["bytes a row"] = round((folder / f"{name}-alone").stat().st_size / exact.ntotal, 1)
+    effort = made.tuned.effort
+    told["effort"] = " ".join(f"{key} {value}" for key, value in dataclasses.asdict(effort).items() if value)
+    return search, told, again, time.process_time() - seconds
 
 
 def theirs_hnswlib(vectors):
@@ -121,6 +158,7 @@ def main():
     parser.add_argument("--rows", type=int, default=100_000)
     parser.add_argument("--types", default="flat,auto,pq4,ivfpq4,RaBitQfs,sq8,ivf,ivfpq,rabitq,hnsw")
     parser.add_argument("--beside", default="")
+    parser.add_argument("--alone", default="")
     parser.add_argument("--named", default="all-MiniLM-L6-v2")
     arguments = parser.parse_args()
     faiss.omp_set_num_threads(1)
@@ -150,11 +188,18 @@ def main():
                 seconds = time.process_time() - started
             values[name] = about | {"real": round(recall(found[name](queries)), 4), "build CPU s": round(seconds, 1)}
             print(name, values[name], flush=True)
+        for name in filter(None, arguments.alone.split(",")):
+            started, key = time.process_time(), f"{name} alone"
+            found[key], about, again, more = alone(name, path, exact, Path(folder))
+            about["build CPU s"] = round(time.process_time() - started - more, 1)
+            about |= {"real": round(recall(found[key](queries)), 4), "again": round(recall(again(queries)), 4)}
+            values[key] = about
+            print(key, about, flush=True)
         timed(found, queries, values)
         for name, measured in values.items():
             kind = "engine" if name in arguments.beside.split(",") else "index"
             setting = {"rows": rows, "dim": dim, "target": TARGET, "model": arguments.named}
-            record("index types", measured, **{kind: name}, **setting)
+            record("codes alone" if "again" in measured else "index types", measured, **{kind: name}, **setting)
 
 
 def timed(found, queries, values):

@@ -532,11 +532,28 @@ def index_types(found):
     return "\n\n".join(parts) + "\n"
 
 
+def codes_alone(found):
+    """What codes find where they are all that is kept of the vectors."""
+    lines = [
+        "| vectors | index type | made | bytes a chunk | recall by the build | by questions | coded again | one, ms |",
+        "| --- |" + " --- |" * 7,
+    ]
+    for row in of(["codes alone"], found):
+        v, setting = row["values"], row["setting"]
+        lines.append(
+            f"| {setting['rows']:,} x {setting['dim']}, {setting['model']} | {setting['index'].removesuffix(' alone')}"
+            f" | {v['made']} | {v['bytes a row']:,.0f} | {v['told']:.3f} | {v['real']:.3f} | {v['again']:.3f}"
+            f" | {v['one ms']:.2f} |"
+        )
+    return "\n".join(lines) + "\n"
+
+
 # Page, name of its marks, what makes the tables between them.
 PLACES = [
     (ROOT / "docs" / "benchmarks.md", "opening", OPENING),
     (ROOT / "docs" / "benchmarks.md", "figures", markdown),
     (ROOT / "docs" / "indexes.md", "index types", index_types),
+    (ROOT / "docs" / "indexes.md", "codes alone", codes_alone),
     (ROOT / "docs" / "query.md", "hybrid", WORD_TABLES["hybrid"]),
     (ROOT / "docs" / "build.md", "words", WORD_TABLES["languages"]),
     (ROOT / "docs" / "gguf.md", "figures", lambda found: "\n\n".join(SENTENCES["gguf"](found)) + "\n"),

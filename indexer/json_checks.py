@@ -80,6 +80,11 @@ def string(accepts: Callable[[str], object]) -> Check[str]:
     return check
 
 
+def flag(data: object, where: str) -> bool:
+    """True or false."""
+    return data if isinstance(data, bool) else refuse(where, f"{_short(data)} is neither true nor false")
+
+
 def mapping(data: object, where: str) -> dict[str, Any]:
     """An object."""
     return data if isinstance(data, dict) else refuse(where, "it is not an object")

@@ -211,15 +211,19 @@ class Reader:
 
         return chunks(self.searcher.store, ids, document)
 
-    def vectors(self, ids: Sequence[str]) -> NDArray[np.float32]:
+    def vectors(self, ids: Sequence[str], *, decoded: bool = False) -> NDArray[np.float32]:
         """(n, dim): the vectors of chunks, as they are stored, in the order of the ids.
 
+        Args:
+            ids: ids of chunks.
+            decoded: whether vectors are decoded, where an index stores codes alone: a search compares these.
+
         Raises:
-            QueryError: the index has no such chunk.
+            QueryError: the index has no such chunk, or codes alone and `decoded` is false.
         """
         from ragidx.retriever.contents import vectors
 
-        return vectors(self.searcher.store, ids)
+        return vectors(self.searcher.store, ids, decoded=decoded)
 
     def documents(self, *, where: str | Condition | None = None, source: str | None = None) -> Iterator[Document]:
         """All documents, or those of which a chunk fulfils a condition, or of one source, in the order of the index."""
@@ -244,7 +248,7 @@ class Reader:
         return values(self.searcher.store, field, where, limit)
 
     def to_batches(
-        self, columns: Sequence[str] | None = None, *, where: str | Condition | None = None
+        self, columns: Sequence[str] | None = None, *, where: str | Condition | None = None, decoded: bool = False
     ) -> Iterator[Any]:
         """The chunks as `pyarrow.RecordBatch`es, one at a time.
 
@@ -252,13 +256,14 @@ class Reader:
             columns: chunk_id, doc_id, text, heading, start, end, line, page, `vector` (float16), and fields of
                 `schema`; None: all but the vector.
             where: a condition on metadata.
+            decoded: as of `vectors`.
 
         Raises:
             QueryError: there is no such column, or the condition is wrong.
         """
         from ragidx.retriever.contents import batches
 
-        return batches(self.searcher.store, columns, where)
+        return batches(self.searcher.store, columns, where, decoded=decoded)
 
     @property
     def searcher(self) -> Searcher:
@@ -408,6 +413,7 @@ class Index(Reader):
         *,
         replace: bool = False,
         strict: bool = False,
+        decoded: bool = False,
         on_progress: Callable[[int, int], None] | None = None,
     ) -> ExportReport:
         """Write all rows to a target; the same state again does nothing, a later one writes what changed.
@@ -417,6 +423,7 @@ class Index(Reader):
                 `lancedb:DIR`, `postgresql://HOST/DATABASE`, `qdrant:URL`, `milvus:URL`, with its name after `#`.
             replace: write all anew, whatever is there.
             strict: end before anything is written if the target cannot hold all rows.
+            decoded: write decoded vectors, where the index stores codes alone.
             on_progress: called with the rows that were read, and all of them.
 
         Raises:
@@ -427,7 +434,7 @@ class Index(Reader):
         from ragidx.pipelines.integrations.export import export
 
         told = on_progress or (lambda done, total: None)
-        return export(self.searcher.folder, to, replace=replace, strict=strict, on_progress=told)
+        return export(self.searcher.folder, to, replace=replace, strict=strict, decoded=decoded, on_progress=told)
 
     # -- changes --------------------------------------------------------------------------------------------------
 

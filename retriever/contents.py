@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from ragidx.corpora.errors import QueryError, unknown_name
 from ragidx.corpora.records import OF_FILE, Chunk, Document, Scalar, known_form, with_nfc
 from ragidx.corpora.whole_documents import document_from, joined
+from ragidx.indexer.ann.alone import check_has_vectors
 from ragidx.indexer.store import Store
 from ragidx.indexer.store.rows import Row
 from ragidx.retriever.rows import VECTOR, Rows
@@ -57,12 +58,13 @@ def rows(store: Rows, ids: Sequence[str] | None = None, document: str | None = N
     return [by_id[name] for name in ids]
 
 
-def vectors(store: Rows, ids: Sequence[str]) -> NDArray[np.float32]:
+def vectors(store: Rows, ids: Sequence[str], *, decoded: bool = False) -> NDArray[np.float32]:
     """(n, dim): the vectors of chunks, in the order asked for.
 
     Raises:
-        QueryError: the index has no such chunk.
+        QueryError: the index has no such chunk, or codes alone and `decoded` is false.
     """
+    _check_stored(store, decoded)
     if isinstance(ids, str):
         raise TypeError("expected a list of ids, got one string")
     by_id = store.vectors_named(with_nfc(ids))
@@ -162,12 +164,21 @@ def columns_of(store: Rows) -> dict[str, str]:
     return known
 
 
-def batches(store: Rows, columns: Sequence[str] | None = None, where: str | Condition | None = None) -> Iterator[Any]:
+def batches(
+    store: Rows,
+    columns: Sequence[str] | None = None,
+    where: str | Condition | None = None,
+    *,
+    decoded: bool = False,
+) -> Iterator[Any]:
     """The chunks as record batches.
 
     Raises:
-        QueryError: there is no such column, or the condition is wrong.
+        QueryError: there is no such column, the condition is wrong, or vectors are asked for, the index has codes
+            alone, and `decoded` is false.
     """
+    if VECTOR in (columns or ()):
+        _check_stored(store, decoded)
     known = columns_of(store)
     asked = list(known) if columns is None else list(columns)
     for name in asked:
@@ -177,6 +188,11 @@ def batches(store: Rows, columns: Sequence[str] | None = None, where: str | Cond
     condition = None if where is None else bind_to(store, where)
     found = store.record_batches([known.get(name, VECTOR) for name in asked], store.allowed(condition))
     return (pa.RecordBatch.from_arrays(batch.columns, names=asked) for batch in found)
+
+
+def _check_stored(store: Rows, decoded: bool) -> None:
+    if not decoded:
+        check_has_vectors(store.manifest.index, "vectors")
 
 
 def _rows_named(store: Rows, column: str, names: Sequence[str]) -> list[Row]:

@@ -233,6 +233,14 @@ class AnnKeywords(TypedDict, total=False):
             "exactly.",
         ),
     ]
+    codes_only: Annotated[
+        bool | None,
+        _index(
+            None,
+            "Keep no vectors beside the codes of `index_type`: scores are those of decoded vectors [default: the "
+            "index's own, else no].",
+        ),
+    ]
 
 
 class IndexKeywords(AnnKeywords, total=False):

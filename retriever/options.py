@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ragidx.corpora.errors import QueryError, unknown_name
-from ragidx.indexer.normalize import check_widths
+from ragidx.indexer.ann.alone import check_widths
 from ragidx.indexer.options import Option, options_of
 from ragidx.retriever.keywords import AskKeywords, Rerank, SearchKeywords
 
@@ -77,7 +77,7 @@ def search_options(
     for name, (is_needed, least) in wholes.items():
         if is_needed or getattr(options, name) is not None:
             checked[name] = _whole(name, getattr(options, name), least)
-    check_widths(store.manifest.dim, checked.get("dim"), checked.get("rerank_dim"))
+    check_widths(store.manifest.index, store.manifest.dim, checked.get("dim"), checked.get("rerank_dim"))
     mode = _mode(store, asked.get("mode"), in_words=in_words, encodes=encodes)
     for name in ("weight", "fusion"):
         if asked.get(name) is not None and mode != HYBRID:

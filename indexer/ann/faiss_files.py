@@ -83,12 +83,12 @@ def vectors_header(dim: int, rows: int) -> bytes:
     return head + _QUANTIZER.pack(kind, module.ScalarQuantizer.RS_minmax, 0.0, dim, 2 * dim, 0, 2 * dim * rows)
 
 
-def exact_index(dim: int, blocks: Iterable[Halves]) -> Any:
+def exact_index(dim: int, blocks: Iterable[Halves | NDArray[np.float32]]) -> Any:
     """An exact index in memory of float16 rows, from blocks (n, dim)."""
     module = faiss()
     index = module.IndexScalarQuantizer(dim, module.ScalarQuantizer.QT_fp16, module.METRIC_INNER_PRODUCT)
     for block in blocks:
-        index.add(block.astype(np.float32))
+        index.add(block.astype(np.float32, copy=False))
     return index
 
 
@@ -135,19 +135,19 @@ def map_ann(path: Path, recipe: Recipe, vectors: Any, repeats: int = 0) -> Any:
     """The index of mapped vectors, mapped; the caller keeps the vectors as long as it.
 
     `repeats` rows are not in it, and listed at the end of the file. Shapes are checked here;
-    `check_ann` must run before the first search.
+    `check_ann` must run before the first search. Of codes, width and number of the vectors are enough, `(dim, rows)`.
 
     Raises:
         IndexFormatError: the file is something else, or belongs to other vectors.
     """
-    module, shape = faiss(), (vectors.d, vectors.ntotal)
-    check_layout(path, recipe, *shape, repeats)
-    if not recipe.takes_selector:
-        shape = vectors.d, vectors.ntotal - repeats
+    module = faiss()
+    dim, rows = vectors if isinstance(vectors, tuple) else (vectors.d, vectors.ntotal)
+    check_layout(path, recipe, dim, rows, repeats)
+    shape = dim, rows if recipe.takes_selector else rows - repeats
     if recipe.links is None:
         flags = module.IO_FLAG_MMAP_IFC | module.IO_FLAG_SKIP_PRECOMPUTE_TABLE
         tables = 4 * recipe.entries * (recipe.n_codes or 0) * (recipe.lists or 0)  # counted by FAISS, but not made
-        return _read(path, flags, type(empty(recipe, vectors.d)), shape, tables)
+        return _read(path, flags, type(empty(recipe, dim)), shape, tables)
     graph = _read(path, module.IO_FLAG_MMAP_IFC | module.IO_FLAG_SKIP_STORAGE, module.IndexHNSWSQ, shape)
     graph.storage = vectors
     graph.own_fields = False

@@ -219,14 +219,12 @@ class TunedIndex:
     repeats: int = 0
 
 
+MAX_MEMORY = 1 << 53  # bytes: the largest whole number that JSON is sure to keep
 _UNITS = {"": 1, "b": 1} | {
     f"{letter}{suffix}": base ** (power + 1)
     for power, letter in enumerate("kmgt")
     for suffix, base in (("", 1000), ("b", 1000), ("ib", 1024))
 }
-
-
-MAX_MEMORY = 1 << 53  # bytes: the largest whole number that JSON is sure to keep
 
 
 def memory_size(size: int | str) -> int:
@@ -258,12 +256,14 @@ class IndexOptions:
         target_recall: ann_recall@10 against exact search; the search effort is tuned to it.
         max_memory: bytes that all indexes may take in memory together; None: no limit.
         lexical: the stemmer of the lexical part: auto, none or a language; off: no lexical part.
+        codes_only: whether segments with codes keep no vectors.
     """
 
     index_type: str = AUTO
     target_recall: float = DEFAULT_RECALL
     max_memory: int | None = None
     lexical: str = AUTO
+    codes_only: bool = False
 
     def __post_init__(self) -> None:
         check_index_type(self.index_type)

@@ -108,7 +108,7 @@ class Repeats:
 
     def equals(self, rows: Ints, allowed: Bools | None) -> Ints:
         """The allowed rows with the vectors of some rows that are repeated; -1 is none."""
-        firsts = np.unique(self._firsts_of(rows))
+        firsts = np.unique(self.firsts_of(rows))
         groups = [self._group(row, allowed) for row in firsts[self._are(self._lead, firsts)].tolist()]
         return np.concatenate([np.zeros(0, np.int64), *groups])
 
@@ -178,7 +178,7 @@ class Repeats:
         grouped[self.rows] = True
         return grouped
 
-    def _firsts_of(self, rows: Ints) -> Ints:
+    def firsts_of(self, rows: Ints) -> Ints:
         """The rows of the index that have the vectors of these."""
         places = np.searchsorted(self.rows, rows, sorter=self._ascending).clip(max=len(self) - 1)
         places = self._ascending[places]

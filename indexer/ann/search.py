@@ -16,6 +16,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from ragidx.corpora.errors import QueryError
+from ragidx.indexer.ann.decoded import DecodedVectors
 from ragidx.indexer.ann.faiss_files import faiss, selector
 from ragidx.indexer.ann.index_types import TUNED_K, Effort, Recipe, padded
 from ragidx.indexer.ann.repeats import Repeats
@@ -33,6 +34,7 @@ BEAM_ROWS = 0.5  # distances for each node in view and link: 8.5 for 16 links at
 BEAM_SQUARED = 1 / 125  # FAISS looks through all that is in view for the next: 1.6 ms at a beam of 1,000, 13 at 5,000
 REGISTER_ROW = 0.1  # of codes in registers: PQ96x4fs 0.03, PQ192x4fs 0.07, RaBitQfs 0.14
 CHOSEN_ROW, PASSED_ROW = 2.3, 0.03  # of an exact search of some rows, these and all of which it is asked whether
+DECODED_ROW = 25  # of a segment of codes alone, one that is compared by its vector: 3 us
 CODE_ROW = 0.5  # of a list or of all codes: RaBitQ 0.3, PQ32 0.5, SQ8 0.7 to 0.9, a list of float16 1.06
 
 _SMALL_BYTES = 1 << 20  # of vectors: a query is done in 50 us, and to wait for a thread costs 10 ms on a busy machine
@@ -57,6 +59,9 @@ def search_exact(vectors: Any, queries: Floats, k: int, allowed: Bools | None) -
     width = _width(vectors, k, allowed)
     if not width or not len(queries):
         return best_first(np.zeros((len(queries), 0), np.float32), np.zeros((len(queries), 0), np.int64), k)
+    if isinstance(vectors, DecodedVectors):
+        with _threads(vectors, queries):
+            return best_first(*vectors.search(queries, width, allowed), k)
     params = None if allowed is None else faiss().SearchParameters(sel=selector(allowed))
     with _threads(vectors, queries):
         scores, rows = vectors.search(queries, width, params=params)
@@ -102,15 +107,16 @@ def search(
     attempts = _attempts(recipe, effort, width, passes, held)
     depth, tried = next(attempts)
     as_tuned = passing is None and width <= TUNED_K
-    spent = 0.0 if as_tuned else cost_of(recipe, tried, held, vectors.d, depth)
-    enough = exact_cost(count, vectors.ntotal)
+    again = DECODED_ROW if isinstance(vectors, DecodedVectors) else None
+    spent = 0.0 if as_tuned else cost_of(recipe, tried, held, vectors.d, depth, again)
+    enough = exact_cost(count, vectors.ntotal) if again is None else float(again * count)
     if spent >= enough:
         return exact(queries, k)
     rest = width, passing, repeats
     scores, rows = _approximate(index, recipe, tried, vectors, queries, depth, *rest)
     left = np.flatnonzero(rows[:, -1] < 0)
     for depth, tried in attempts:
-        spent += cost_of(recipe, tried, held, vectors.d, depth)
+        spent += cost_of(recipe, tried, held, vectors.d, depth, again)
         if not len(left) or spent >= enough:
             break
         scores[left], rows[left] = _approximate(index, recipe, tried, vectors, queries[left], depth, *rest)
@@ -126,7 +132,7 @@ def search(
     return best_first(scores, rows, k)
 
 
-def cost_of(recipe: Recipe, effort: Effort, rows: int, dim: int, k: int) -> float:
+def cost_of(recipe: Recipe, effort: Effort, rows: int, dim: int, k: int, again: float | None = None) -> float:
     """The cost of a query in an index, in rows that exact search reads in the same time.
 
     Args:
@@ -135,6 +141,7 @@ def cost_of(recipe: Recipe, effort: Effort, rows: int, dim: int, k: int) -> floa
         rows: number of rows in the index.
         dim: width of the vectors.
         k: rows to find: the hits, and those found but not allowed.
+        again: cost of a row that is compared again; None: that of one that is read from anywhere.
 
     >>> cost_of(Recipe(links=16), Effort(beam=64), 100_000, 384, 10)  # ten hits
     2592.768
@@ -146,7 +153,8 @@ def cost_of(recipe: Recipe, effort: Effort, rows: int, dim: int, k: int) -> floa
         return RANDOM_ROW * BEAM_ROWS * recipe.links * beam + BEAM_SQUARED * beam**2
     share = 1.0 if recipe.lists is None else min(recipe.lists, max(1, effort.lists)) / recipe.lists
     scanned = share * rows * (1.0 if recipe.code == "SQfp16" else REGISTER_ROW if recipe.in_registers else CODE_ROW)
-    return scanned + RANDOM_ROW * max(1.0, MEASURED_DIM / dim) * min(rows, k * effort.factor)
+    again = RANDOM_ROW * max(1.0, MEASURED_DIM / dim) if again is None else again
+    return scanned + again * min(rows, k * effort.factor)
 
 
 def exact_cost(count: int, rows: int) -> float:
@@ -218,27 +226,38 @@ def _approximate(
     """
     held = vectors.ntotal - (0 if repeats is None else len(repeats))
     factor = max(1.0, min(effort.factor, held / depth))
-    if recipe.links is not None:
-        searched, params = index, _beam_of(min(held, max(depth, effort.beam)))
-    else:
-        numbered = index if repeats is None or recipe.takes_selector else repeats.numbered(index)
-        searched, params = faiss().IndexRefine(numbered, vectors), _params_of(recipe, effort, factor, repeats)
+    seek = _seeking(index, recipe, effort, vectors, depth, factor, repeats)
     if allowed is None:
         with _threads(vectors, queries):
-            scores, rows = searched.search(queries, depth, params=params)
+            scores, rows = seek(queries)
         return scores[:, :k], rows[:, :k]
     scores, rows = np.full((len(queries), k), -np.inf, np.float32), np.full((len(queries), k), -1, np.int64)
     step = max(1, int(_BLOCK_FOUND / (depth * factor)))
     for start in range(0, len(queries), step):
         block = queries[start : start + step]
         with _threads(vectors, block):
-            seen, numbers = searched.search(block, depth, params=params)
+            seen, numbers = seek(block)
         passes = (numbers >= 0) & allowed[numbers]
         order = np.argsort(~passes, axis=1, kind="stable")[:, :k]
         passing = np.take_along_axis(passes, order, axis=1)
         scores[start : start + step] = np.where(passing, np.take_along_axis(seen, order, axis=1), -np.inf)
         rows[start : start + step] = np.where(passing, np.take_along_axis(numbers, order, axis=1), -1)
     return scores, rows
+
+
+def _seeking(
+    index: Any, recipe: Recipe, effort: Effort, vectors: Any, depth: int, factor: float, repeats: Repeats | None
+) -> Callable[[Floats], tuple[Floats, Ints]]:
+    """What finds the `depth` best rows of queries (q, d), compared by their vectors."""
+    held = vectors.ntotal - (0 if repeats is None else len(repeats))
+    if recipe.links is not None:
+        return functools.partial(index.search, k=depth, params=_beam_of(min(held, max(depth, effort.beam))))
+    numbered = index if repeats is None or recipe.takes_selector else repeats.numbered(index)
+    if isinstance(vectors, DecodedVectors):
+        wide, params = min(held, math.ceil(depth * factor)), _inside(recipe, effort, repeats)
+        return lambda asked: vectors.compared(asked, numbered.search(asked, wide, params=params)[1], depth)
+    refined = faiss().IndexRefine(numbered, vectors)
+    return functools.partial(refined.search, k=depth, params=_params_of(recipe, effort, factor, repeats))
 
 
 @contextlib.contextmanager
@@ -267,15 +286,22 @@ def _threads(vectors: Any, queries: Floats) -> contextlib.AbstractContextManager
 
 def _params_of(recipe: Recipe, effort: Effort, factor: float, repeats: Repeats | None = None) -> Any:
     """FAISS's parameters of a search by codes: how many are compared again, and how many lists are read."""
+    inside = _inside(recipe, effort, repeats)
+    base = {} if inside is None else {"base_index_params": inside}
+    return faiss().IndexRefineSearchParameters(k_factor=factor, **base)
+
+
+def _inside(recipe: Recipe, effort: Effort, repeats: Repeats | None) -> Any:
+    """Those of the codes alone; None: all are read."""
     module = faiss()
     if not recipe.takes_selector:
-        return module.IndexRefineSearchParameters(k_factor=factor)
+        return None
     inside = module.SearchParameters() if repeats is None else module.SearchParameters(sel=repeats.selector)
     if recipe.lists is not None:
         inside = module.SearchParametersIVF(nprobe=min(recipe.lists, max(1, effort.lists)))
     if recipe.rotate:
         inside = module.SearchParametersPreTransform(index_params=inside)
-    return module.IndexRefineSearchParameters(k_factor=factor, base_index_params=inside)
+    return inside
 
 
 @functools.lru_cache

@@ -53,8 +53,9 @@ TURNED = 0.55  # cosine of a sample query with its row, both less the mean
 _SAMPLE_PRODUCTS = 64 << 30  # limit of multiplications for the exact answers
 _POOL = 4096  # rows for the mean and the directions
 _TINY = 1e-6
+_TIMED = 32  # queries, where each takes longer
 _SEED = 0
-_TIE = 1e-6
+TIE = 1e-6
 _BEAMS = (10, 12, 14, 16, 20, 24, 32, 40, 48, 64, 80, 96, 128, 192, 256, 384, 512, 768, 1024, 2048, 4096)
 _FACTOR_OF_ALL, _FACTOR_IN_LISTS = 8, 4  # the least for codes in registers
 _FACTORS = (1, 2, 4, 8, 16, 32, 64, 128, 256)
@@ -99,7 +100,7 @@ def choose(
             return index, repeats, measured
         best = measured if best is None or measured.recall > best.recall else best
     assert best is not None
-    raise _too_rough(best, rows, dim, options)
+    raise too_rough(best, rows, dim, options)
 
 
 def fitting(options: IndexOptions, rows: int, dim: int, max_memory: int | None) -> list[Recipe | None]:
@@ -109,7 +110,9 @@ def fitting(options: IndexOptions, rows: int, dim: int, max_memory: int | None) 
         SpecError: nothing fits; the message says what would.
     """
     every = candidates(options.index_type, rows, dim)
-    if options.index_type == AUTO and options.target_recall == 1:
+    if options.codes_only and options.index_type == AUTO:
+        every = [one for one in every if one is not None and one.in_registers] or every
+    elif options.index_type == AUTO and options.target_recall == 1:
         every = [None]
     found = [one for one in every if max_memory is None or footprint_of(one, rows, dim).memory_bytes <= max_memory]
     if not found and rows >= MIN_ROWS:
@@ -162,9 +165,18 @@ def _questions(codes: Halves, kept: Ints, count: int, *, in_lists: bool) -> Floa
 
 
 def tune(
-    index: Any, recipe: Recipe, truth: Truth, vectors: Any, target: float, repeats: Repeats | None = None
+    index: Any,
+    recipe: Recipe,
+    truth: Truth,
+    vectors: Any,
+    target: float,
+    repeats: Repeats | None = None,
+    decoded: Any = None,
 ) -> TunedIndex:
-    """The least effort that reaches the target recall, the fastest of several; the best if none does."""
+    """The least effort that reaches the target recall, the fastest of several; the best if none does.
+
+    `decoded` is what searches compare in place of `vectors`, which are the same: it decides what is fast.
+    """
 
     @functools.cache
     def recall(effort: Effort) -> float:
@@ -175,7 +187,9 @@ def tune(
         first = bisect.bisect_left(ladder, True, key=lambda effort: recall(effort) >= target)
         reached += ladder[first : first + 1]
     if reached:
-        best = min(reached, key=lambda effort: _seconds(index, recipe, effort, truth, vectors, repeats))
+        timed = truth if decoded is None else Truth(truth.queries[:_TIMED], truth.tenth[:_TIMED])
+        searched = vectors if decoded is None else decoded
+        best = min(reached, key=lambda effort: _seconds(index, recipe, effort, timed, searched, repeats))
     else:
         best = max((ladder[-1] for ladder in ladders), key=recall)
     return TunedIndex(recipe, best, recall(best), len(truth.queries), 0 if repeats is None else len(repeats))
@@ -202,7 +216,7 @@ def _recall(
 ) -> float:
     scores, _ = ann.search(index, recipe, effort, vectors, truth.queries, TUNED_K, None, repeats)
     k = min(TUNED_K, vectors.ntotal)
-    return float((scores[:, :k] >= truth.tenth[:, None] - _TIE).mean())
+    return float((scores[:, :k] >= truth.tenth[:, None] - TIE).mean())
 
 
 def _seconds(index: Any, recipe: Recipe, effort: Effort, truth: Truth, vectors: Any, repeats: Repeats | None) -> float:
@@ -231,7 +245,8 @@ def _too_large(every: list[Recipe | None], rows: int, dim: int, options: IndexOp
     )
 
 
-def _too_rough(best: TunedIndex, rows: int, dim: int, options: IndexOptions) -> SpecError:
+def too_rough(best: TunedIndex, rows: int, dim: int, options: IndexOptions) -> SpecError:
+    """The error about an index that does not reach the recall, with what would."""
     flat = _megabytes(footprint_of(None, rows, dim).memory_bytes)
     graph = _megabytes(footprint_of(Recipe(links=16), rows, dim).memory_bytes)
     other = "allow more `max_memory`" if options.index_type == AUTO else "take another `index_type`"

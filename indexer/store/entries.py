@@ -12,6 +12,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from ragidx.corpora.errors import SpecError
+from ragidx.indexer.ann.alone import check_decodable
 from ragidx.indexer.ann.faiss_files import HEADER_BYTES
 from ragidx.indexer.ann.index_types import Effort, Recipe, TunedIndex, padded
 from ragidx.indexer.atomic import FileEntry
@@ -33,6 +34,7 @@ class SegmentEntry:
     files: Mapping[str, FileEntry]
     ann: TunedIndex | None = None
     zeros: int = 0  # rows whose vector is zero: their texts have none
+    zero: int | None = None  # the first of them, where the segment keeps no vectors
 
     def to_json(self) -> dict[str, Any]:
         """All fields; of `ann` the recipe as its factory string."""
@@ -42,7 +44,13 @@ class SegmentEntry:
             rest = {"recall": self.ann.recall, "sample": self.ann.sample}
             rest |= {"repeats": self.ann.repeats} if self.ann.repeats else {}
             data["ann"] = {"factory": str(self.ann.recipe), **asdict(self.ann.effort), **rest}
-        return data | ({"zeros": self.zeros} if self.zeros else {})
+        data |= {"zeros": self.zeros} if self.zeros else {}
+        return data | ({"zero": self.zero} if self.zero is not None else {})
+
+    @property
+    def has_vectors(self) -> bool:
+        """Whether it keeps its vectors; else they are decoded from its codes."""
+        return VECTORS in self.files
 
     @property
     def texts(self) -> str:
@@ -83,6 +91,7 @@ _parse_segment = record(
     files=table(string(bool), parse_file),
     ann=optional(lambda data, where: _parse_ann({"repeats": 0, **mapping(data, where)}, where)),
     zeros=_NUMBER,
+    zero=optional(_NUMBER),
 )
 
 
@@ -92,31 +101,36 @@ def parse_segment(data: object, where: str) -> SegmentEntry:
     Raises:
         ValueError: it is none.
     """
-    return _parse_segment({"zeros": 0, **mapping(data, where)}, where)
+    return _parse_segment({"zeros": 0, "zero": None, **mapping(data, where)}, where)
 
 
-def check_segment(segment: SegmentEntry, dim: int, *, lexical: bool) -> None:
-    """Check that a segment has the files of one with vectors of this width, and words or none.
+def check_segment(segment: SegmentEntry, dim: int, *, lexical: bool, codes_only: bool) -> None:
+    """Check that a segment has the files of one with vectors of this width, or codes alone, and words or none.
 
     Raises:
         ValueError: it has not.
     """
     where = f"segment {segment.id}"
     made = [name for name in (segment.lexical, segment.moments) if name is not None]
-    expected = {CHUNKS, VECTORS, *made} | ({ANN} if segment.ann is not None else set())
+    coded = codes_only and segment.ann is not None
+    expected = {CHUNKS, *made} | ({ANN} if segment.ann is not None else set()) | (set() if coded else {VECTORS})
     if missing := sorted(expected - segment.files.keys()):
         refuse(where, f"{missing[0]!a} is missing")
     if unknown := sorted(segment.files.keys() - expected):
         refuse(where, f"{unknown[0]!a} is unknown")
     if (segment.lexical is not None) != lexical:
         refuse(where, "it has postings, or none, against the field 'lexical'")
-    if segment.files[VECTORS].bytes != HEADER_BYTES + 2 * padded(dim) * segment.rows:
+    if segment.has_vectors and segment.files[VECTORS].bytes != HEADER_BYTES + 2 * padded(dim) * segment.rows:
         refuse(where, f"{VECTORS} cannot hold {segment.rows:,} rows of {dim:,} dimensions")
     if segment.zeros > segment.rows:
         refuse(where, f"{segment.zeros:,} of {segment.rows:,} rows cannot lack a vector")
+    if (segment.zero is not None) != (coded and segment.zeros > 0) or (segment.zero or 0) >= segment.rows:
+        refuse(where, "the first row without a vector is not one of its rows")
     if segment.ann is not None:
         try:
             segment.ann.recipe.check(padded(dim))
+            if coded:
+                check_decodable(str(segment.ann.recipe))
         except SpecError as fault:
             refuse(where, fault.message)
         if segment.ann.repeats >= segment.rows:

@@ -154,7 +154,8 @@ class LiveRows:
 
     @property
     def _is_copied(self) -> bool:
-        return len(self.dead) - self.n_rows > _COPIED_SHARE * len(self.dead)
+        is_dear = len(self.dead) - self.n_rows > _COPIED_SHARE * len(self.dead)
+        return is_dear and self.segment.entry.has_vectors  # what has codes alone is to stay small
 
     @functools.cached_property
     def _copy(self) -> Any:

@@ -26,7 +26,7 @@ from ragidx.corpora.errors import IndexFormatError, check_machine
 from ragidx.corpora.spec import Json
 from ragidx.indexer.ann.index_types import IndexOptions
 from ragidx.indexer.atomic import FileEntry
-from ragidx.indexer.json_checks import integer, list_of, mapping, optional, record, refuse, share, string, table
+from ragidx.indexer.json_checks import flag, integer, list_of, mapping, optional, record, refuse, share, string, table
 from ragidx.indexer.lexical.spec import LexicalSpec
 from ragidx.indexer.specs import ADAPTED_FILTER, CENTRED_FILTER, QUESTION_TABLE, TRAINED_HEAD
 from ragidx.indexer.store.entries import MAX_BYTES, SegmentEntry, check_segment, parse_file, parse_segment
@@ -46,7 +46,10 @@ FIELD_KINDS = (
 )
 REPEATS = "repeated vectors"  # the index of a segment lacks rows that repeat others
 ZEROS = "chunks without a vector"  # a row's vector may be zero
-KNOWN: tuple[str, ...] = (TRAINED_HEAD, CENTRED_FILTER, ADAPTED_FILTER, QUESTION_TABLE, FIELD_KINDS, REPEATS, ZEROS)
+CODES_ALONE = "codes alone"  # segments with codes keep no vectors
+KNOWN: tuple[str, ...] = (
+    *(TRAINED_HEAD, CENTRED_FILTER, ADAPTED_FILTER, QUESTION_TABLE, FIELD_KINDS, REPEATS, ZEROS, CODES_ALONE),
+)
 """What this version can read that an index may require; later versions add to it."""
 
 KEPT = 3  # generations whose files are kept
@@ -115,7 +118,8 @@ class Manifest:
         data = {column.name: getattr(self, column.name) for column in fields(self)}
         # A copy by JSON: they are untrusted, and may be too deep for `asdict`.
         data |= json.loads(json.dumps({"spec": dict(self.spec), "notes": dict(self.notes)}))
-        data |= {"index": asdict(self.index), "segments": [segment.to_json() for segment in self.segments]}
+        index = {name: value for name, value in asdict(self.index).items() if name != "codes_only" or value}
+        data |= {"index": index, "segments": [segment.to_json() for segment in self.segments]}
         data["files"] = {name: entry.to_json() for name, entry in self.files.items()}
         data["deletions"] = self.deletions.to_json() if self.deletions else None
         data["lexical"] = asdict(self.lexical) if self.lexical else None
@@ -136,6 +140,14 @@ def _is_short(text: str) -> bool:
     return len(text) < 100
 
 
+_INDEX = record(
+    IndexOptions,
+    index_type=string(_is_short),
+    target_recall=share,
+    max_memory=optional(integer(1, MAX_BYTES)),
+    lexical=string(_LANGUAGE.fullmatch),
+    codes_only=flag,
+)
 _MANIFEST = record(
     Manifest,
     generation=integer(1, 10**15),
@@ -143,13 +155,7 @@ _MANIFEST = record(
     spec=mapping,
     fingerprint=string(_FINGERPRINT.fullmatch),
     dim=integer(1, MAX_DIM),
-    index=record(
-        IndexOptions,
-        index_type=string(_is_short),
-        target_recall=share,
-        max_memory=optional(integer(1, MAX_BYTES)),
-        lexical=string(_LANGUAGE.fullmatch),
-    ),
+    index=lambda data, where: _INDEX({"codes_only": False, **mapping(data, where)}, where),
     schema=table(string(bool), string(_KINDS.__contains__)),
     segments=list_of(parse_segment),
     lexical=optional(
@@ -265,7 +271,7 @@ def parse_manifest(data: bytes) -> Manifest:
     if len({segment.id for segment in manifest.segments}) < len(manifest.segments):
         refuse("segments", "two have the same id")
     for segment in manifest.segments:
-        check_segment(segment, manifest.dim, lexical=manifest.lexical is not None)
+        check_segment(segment, manifest.dim, lexical=manifest.lexical is not None, codes_only=manifest.index.codes_only)
     if manifest.n_chunks > (total := sum(segment.rows for segment in manifest.segments)):
         refuse("n_chunks", f"{manifest.n_chunks} is more than the {total} rows of the segments")
     return manifest

@@ -25,6 +25,7 @@ from numpy.typing import NDArray
 
 from ragidx.corpora.errors import IndexFormatError
 from ragidx.indexer.ann import search as ann
+from ragidx.indexer.ann.decoded import DecodedVectors
 from ragidx.indexer.ann.faiss_files import HEADER_BYTES, Halves, check_ann, codes_of, map_ann, map_vectors
 from ragidx.indexer.ann.index_types import padded
 from ragidx.indexer.ann.moments import Moments, ScoreSpread, left_out_of
@@ -156,32 +157,26 @@ class Segment:
         """Search on these devices from now on, where the vectors take at most `room` bytes; whether it does."""
         from ragidx.indexer.ann.gpu import DeviceVectors  # a search on a CPU needs none
 
-        if self._moved is None and self._mapped.nbytes <= room:
+        if self._moved is None and self.entry.has_vectors and self._mapped.nbytes <= room:
             self._moved = DeviceVectors(self._mapped, devices)
         return self._moved is not None
 
-    @functools.cached_property
-    def codes(self) -> Halves:
-        """The stored vectors, mapped, (rows, dim) float16."""
-        codes: Halves = np.asarray(self._mapped)[:, : self.dim]  # rows of a memmap take longer
-        return codes
-
     def halves(self, numbers: Ints) -> Halves:
         """Some rows as a search reads them, filled up with zeros."""
-        found: Halves = self._mapped[numbers]
+        found: Halves = self.codes[numbers]
         return found
 
     def release_pages(self, first: int, count: int) -> None:
-        """Give back the memory of rows that were read through `codes` and are not needed again soon."""
-        row = self._mapped.strides[0]
-        start, end = HEADER_BYTES + first * row, HEADER_BYTES + (first + count) * row
-        start -= start % mmap.PAGESIZE
-        self._mapped.base.madvise(mmap.MADV_DONTNEED, start, end - start)
+        """Give back the memory of rows that were read through `halves` and are not needed again soon."""
+        if self.entry.has_vectors:
+            row = self._mapped.strides[0]
+            start, end = HEADER_BYTES + first * row, HEADER_BYTES + (first + count) * row
+            start -= start % mmap.PAGESIZE
+            self._mapped.base.madvise(mmap.MADV_DONTNEED, start, end - start)
 
     def vectors(self, numbers: Sequence[int] | Ints) -> Floats:
-        """The stored vectors of some rows, (n, dim)."""
-        vectors: Floats = self.codes[np.asarray(numbers, np.int64)].astype(np.float32)
-        return vectors
+        """The stored vectors of some rows, (n, dim); decoded, where codes are all that is stored."""
+        return self.halves(np.asarray(numbers, np.int64))[:, : self.dim].astype(np.float32)
 
     def rows(self, numbers: Sequence[int] | Ints) -> list[Row]:
         """Some rows, in the order of `numbers`; decodes only the batches that hold them."""
@@ -274,8 +269,13 @@ class Segment:
 
     @functools.cached_property
     def exact_index(self) -> Any:
-        """FAISS's index of all vectors, mapped."""
-        return map_vectors(self.folder / VECTORS, self._width, self.entry.rows)
+        """FAISS's index of all vectors, mapped; `DecodedVectors`, where codes are all that is stored."""
+        made = self.entry.ann
+        if self.entry.has_vectors or made is None:
+            return map_vectors(self.folder / VECTORS, self._width, self.entry.rows)
+        path, index, numbers = self.folder / ANN, self.ann_index, (self.dim, self.entry.rows)
+        with reading(path, "it cannot be mapped: "):
+            return DecodedVectors(path, made.recipe, index, *numbers, self.repeats, self.entry.zero)
 
     @functools.cached_property
     def _mapped(self) -> Any:
@@ -289,7 +289,13 @@ class Segment:
     def _index(self) -> Any | None:
         if self.entry.ann is None:
             return None
-        return map_ann(self.folder / ANN, self.entry.ann.recipe, self.exact_index, self.entry.ann.repeats)
+        vectors = self.exact_index if self.entry.has_vectors else (self._width, self.entry.rows)
+        return map_ann(self.folder / ANN, self.entry.ann.recipe, vectors, self.entry.ann.repeats)
+
+    @functools.cached_property
+    def codes(self) -> Any:
+        """The vectors, (rows, width) float16: mapped, or what decodes those of some rows."""
+        return np.asarray(self._mapped) if self.entry.has_vectors else self.exact_index  # rows of a memmap take longer
 
     @functools.cached_property
     def repeats(self) -> Repeats | None:

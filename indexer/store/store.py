@@ -21,10 +21,10 @@ import numpy as np
 from ragidx.corpora.errors import IndexFormatError
 from ragidx.corpora.records import Chunk
 from ragidx.indexer.ann import search as ann
+from ragidx.indexer.ann.alone import check_widths
 from ragidx.indexer.ann.moments import ScoreSpread
 from ragidx.indexer.ann.prefixes import shortened
 from ragidx.indexer.arrays import Bools, Floats, Ints, grouped
-from ragidx.indexer.normalize import check_widths
 from ragidx.indexer.store.deletions import by_segment, read_deletions
 from ragidx.indexer.store.generations import Blob, blobs_of, check_files, committed, segments_of, with_way_back
 from ragidx.indexer.store.live import LiveRows
@@ -110,6 +110,7 @@ class Store:
         one = manifests[0]
         manifest = dataclasses.replace(
             one,
+            index=next((each.index for each in manifests if each.index.codes_only), one.index),
             schema=union(*(each.schema for each in manifests)),
             segments=tuple(entry for each in manifests for entry in each.segments),
             lexical=one.lexical if all(each.lexical == one.lexical for each in manifests) else None,
@@ -193,7 +194,7 @@ class Store:
         Raises:
             QueryError: the queries have another dimension than the index, or a width is out of range.
         """
-        check_widths(self.manifest.dim, dim, rerank_dim)
+        check_widths(self.manifest.index, self.manifest.dim, dim, rerank_dim)
         search = functools.partial(self._search, allowed=allowed, dim=dim, rerank_dim=rerank_dim)
         return search_vectors(search, self.have_vectors, queries, k) if self.manifest.has_zeros else search(queries, k)
 
@@ -300,8 +301,7 @@ class Store:
     def chunks(self) -> Iterator[tuple[int, Chunk]]:
         """All rows, and their chunks, in order."""
         for rows, batch in self.batches(["doc_id", "start", "end", "text", "heading", "text_hash"]):
-            columns = [column.to_pylist() for column in batch.columns]
-            yield from zip(rows.tolist(), map(chunk_of, *columns), strict=True)
+            yield from zip(rows.tolist(), map(chunk_of, *(one.to_pylist() for one in batch.columns)), strict=True)
 
     def blob(self, name: str) -> bytes:
         """A file that belongs to the spec, checked against its checksum.

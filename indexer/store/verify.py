@@ -115,7 +115,7 @@ def _read_all(segment: Segment) -> None:
     segment.map()
     if segment.entry.ann is not None:
         _ = segment.ann_index  # checks every link and row number
-        if segment.repeats is not None and not segment.repeats.same(segment.codes):
+        if segment.repeats is not None and segment.entry.has_vectors and not segment.repeats.same(segment.codes):
             raise damaged(segment.folder / ANN, "a row that it lists as a repeat has another vector")
     n_zeros = 0
     for numbers in slices(range(segment.entry.rows), BATCH_ROWS):
@@ -137,6 +137,8 @@ def _read_all(segment: Segment) -> None:
 
 def _wrong_prefixes(segment: Segment) -> list[Path]:
     """Narrower copies that a search would read but that do not match the vectors."""
+    if not segment.entry.has_vectors:
+        return []
     found = prefix_files(segment.folder, segment.entry.files[VECTORS].sha256)
     return [path for path in found if is_whole(path) and not is_prefix_of(path, segment.exact_index)]
 
@@ -158,6 +160,7 @@ def _damaged_prefixes(folder: Path, manifest: Manifest) -> list[str]:
     return [
         f"{path}: the file is damaged: its checksum differs from the one in its name; it can be made again: delete it"
         for segment in manifest.segments
+        if segment.has_vectors
         for path in prefix_files(folder / SEGMENTS / segment.id, segment.files[VECTORS].sha256)
         if not is_whole(path) and path.exists()  # else a writer removed it
     ]

@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from ragidx.corpora.errors import IndexFormatError, SpecError
+from ragidx.indexer.ann.alone import check_has_vectors
 from ragidx.indexer.ann.index_types import AUTO, MIN_ROWS, IndexOptions, padded
 from ragidx.indexer.ann.tuning import exact_answers, tune
 from ragidx.indexer.store import Store
@@ -25,13 +26,14 @@ from ragidx.indexer.writing.vacuum import highest_generation
 
 
 def read_base(
-    folder: Path, required: Mapping[str, str | int], *, replace: bool, opened: Store | None = None
+    folder: Path, required: Mapping[str, str | int], index: IndexOptions, *, replace: bool, opened: Store | None = None
 ) -> tuple[Manifest | None, Store | None, int]:
     """The committed state and the generation that a writer makes.
 
     Args:
         folder: folder of the index, its lock held.
-        required: `fingerprint` of the vectors to be added, their `dim`, and the `index_type`.
+        required: `fingerprint` of the vectors to be added, and their `dim`.
+        index: the present options; type, and whether codes are all that is kept, have to be those of the index.
         replace: whether the writer replaces the state instead of adding to it.
         opened: a state of this index that is open.
 
@@ -54,7 +56,7 @@ def read_base(
         return None, None, highest_generation(folder) + 1
     if replace:
         return base, None, base.generation + 1
-    _check_same(base, folder, required)
+    _check_same(base, folder, {**required, "index_type": index.index_type, "codes_only": index.codes_only})
     return base, Store.open(folder, opened), base.generation + 1
 
 
@@ -74,11 +76,12 @@ def retuned(store: Store, options: IndexOptions) -> Sequence[SegmentEntry]:
         _check_memory(store.path, base, options)
     if options.target_recall == base.index.target_recall:
         return base.segments
+    check_has_vectors(base.index, "target_recall", "`target_recall`")
     return [_tuned(store.path, segment, options) for segment in store.segments]
 
 
 def _check_same(base: Manifest, folder: Path, asked: Mapping[str, str | int]) -> None:
-    has = {"fingerprint": base.fingerprint, "dim": base.dim, "index_type": base.index.index_type}
+    has = {"fingerprint": base.fingerprint, "dim": base.dim, **dataclasses.asdict(base.index)}
     for name, value in asked.items():
         if has[name] != value:
             raise SpecError(

@@ -25,6 +25,7 @@ from ragidx.indexer.store.entries import SegmentEntry
 from ragidx.indexer.store.files import MANIFEST, SEGMENTS, blob_path, deletions_path, numbered_path
 from ragidx.indexer.store.lock import now
 from ragidx.indexer.store.manifest import (
+    CODES_ALONE,
     FIELD_KINDS,
     REPEATS,
     ZEROS,
@@ -115,12 +116,13 @@ def publish(
     )
     repeat = [REPEATS] if any(entry.ann is not None and entry.ann.repeats for entry in segments) else []
     zeros = [ZEROS] if any(entry.zeros for entry in segments) else []
+    alone = [CODES_ALONE] if draft.index.codes_only else []
     kinds = [] if is_plain(columns, draft.schema) else [FIELD_KINDS]
     manifest = dataclasses.replace(
         draft,
         created=now(),
         segments=segments,
-        requires=(*draft.requires, *kinds, *repeat, *zeros),
+        requires=(*draft.requires, *kinds, *repeat, *zeros, *alone),
         lexical=lexical,
         files=write_blobs(folder, blobs, draft.files),
         deletions=write_deletions(folder, draft.generation, segments, [part.dead for part in parts]),

@@ -21,7 +21,7 @@ from ragidx.indexer.ann.index_types import padded
 from ragidx.indexer.ann.making import read_blocks
 from ragidx.indexer.ann.moments import moments_of, most_beside, wants_moments
 from ragidx.indexer.ann.tuning import OnStage
-from ragidx.indexer.arrays import Bools, Ints
+from ragidx.indexer.arrays import Bools, Ints, slices
 from ragidx.indexer.lexical.analyzer import Analyzer
 from ragidx.indexer.lexical.blocks import PostingsPiece, blocks
 from ragidx.indexer.lexical.postings_writer import write_postings
@@ -146,9 +146,12 @@ def _names(batch: Any) -> list[str]:
 
 
 def _write_moments(segment: Segment, generation: int) -> atomic.FileEntry:
-    entry = segment.entry
-    blocks = read_blocks(segment.folder / VECTORS, padded(segment.dim), entry.rows)
-    made = moments_of((block[:, : segment.dim] for block in blocks), segment.dim)
+    if segment.entry.has_vectors:
+        read = read_blocks(segment.folder / VECTORS, padded(segment.dim), segment.entry.rows)
+        blocks = (block[:, : segment.dim] for block in read)
+    else:
+        blocks = (segment.vectors(part) for part in slices(np.arange(segment.entry.rows), _BLOCK_ROWS))
+    made = moments_of(blocks, segment.dim)
     return _write(segment.folder / moments_name(generation), made.to_bytes())
 
 

@@ -17,6 +17,7 @@ import pyarrow as pa
 
 from ragidx.corpora.errors import SpecError
 from ragidx.indexer import atomic
+from ragidx.indexer.ann.coding import write_codes
 from ragidx.indexer.ann.faiss_files import Halves, are_zero, write
 from ragidx.indexer.ann.index_types import padded
 from ragidx.indexer.ann.prefixes import shortened
@@ -50,11 +51,15 @@ Convert: TypeAlias = Callable[[Floats], Floats]
 
 
 class SegmentState(NamedTuple):
-    """A segment with its dead rows, (rows,) or None; `fresh`: the present commit wrote it."""
+    """A segment with its dead rows, (rows,) or None; `fresh`: the present commit wrote it.
+
+    `recall` is the least of segments of codes alone whose decoded rows it has; 1 where there are none.
+    """
 
     entry: SegmentEntry
     dead: Bools | None
     fresh: bool = False
+    recall: float = 1.0
 
     @property
     def n_live(self) -> int:
@@ -92,10 +97,12 @@ def merged(
     So a row of 100,000 that came one by one is copied some six times, and a commit of one row does not copy a segment
     of many: that waits until those below it have as many rows.
     """
-    small = sorted((part for part in parts if is_small(part.entry, dim)), key=lambda part: part.n_live)
     chosen = set(folded)
-    if len(small) > MAX_SMALL:
-        chosen |= {part.entry.id for part in small[: similar([part.n_live for part in small])]}
+    for has_vectors in (True, False):  # what is decoded and coded again loses a little: by few rows never
+        alike = (one for one in parts if is_small(one.entry, dim) and one.entry.has_vectors == has_vectors)
+        small = sorted(alike, key=lambda part: part.n_live)
+        if len(small) > MAX_SMALL:
+            chosen |= {part.entry.id for part in small[: similar([part.n_live for part in small])]}
     if not chosen:
         return list(parts)
     sources = [part for part in parts if part.entry.id in chosen]
@@ -104,7 +111,14 @@ def merged(
     for part in sources:
         if part.fresh:
             atomic.remove(folder / SEGMENTS / part.entry.id)
-    return [part for part in parts if part.entry.id not in chosen] + [SegmentState(entry, None, True) for entry in made]
+    recall = recall_of(part.entry for part in sources)
+    copies = [SegmentState(entry, None, True, recall) for entry in made]
+    return [part for part in parts if part.entry.id not in chosen] + copies
+
+
+def recall_of(entries: Iterable[SegmentEntry]) -> float:
+    """The least recall of those that keep codes alone; 1 where none does."""
+    return min((one.ann.recall for one in entries if one.ann is not None and not one.has_vectors), default=1.0)
 
 
 def foldable(parts: Sequence[SegmentState], dim: int, n_changed: int) -> list[str]:
@@ -121,6 +135,8 @@ def foldable(parts: Sequence[SegmentState], dim: int, n_changed: int) -> list[st
     left = FOLDED_BYTES // (2 * dim) + FOLDED_ROWS * n_changed
     found = []
     for part in sorted(parts, key=lambda part: part.n_live / part.entry.rows):
+        if not part.entry.has_vectors:
+            continue  # its rows would be decoded and coded again
         if part.entry.rows - part.n_live > FOLDED_SHARE * part.entry.rows and part.n_live <= left:
             left -= part.n_live
             found.append(part.entry.id)
@@ -159,7 +175,7 @@ def derived(
     for part in parts:
         entry = part.entry
         if part.fresh:
-            entry = _indexed(folder / SEGMENTS / entry.id, entry, draft, next(limits), on_stage)
+            entry = _indexed(folder / SEGMENTS / entry.id, part, draft, next(limits), on_stage)
         same = known.get(entry.id)
         is_open = same is not None and (same.entry, same.schema) == (entry, draft.schema)
         segments.append(same if is_open else Segment(folder / SEGMENTS / entry.id, entry, dim, draft.schema))
@@ -180,9 +196,12 @@ def derived(
 
 
 def _indexed(
-    folder: Path, entry: SegmentEntry, draft: Manifest, max_memory: int | None, on_stage: OnStage
+    folder: Path, part: SegmentState, draft: Manifest, max_memory: int | None, on_stage: OnStage
 ) -> SegmentEntry:
     """A new segment with its index, made and written beside the vectors; `max_memory` is what this one may take."""
+    entry = part.entry
+    if draft.index.codes_only:
+        return _coded(folder, part, draft, max_memory, on_stage)
     made = choose(folder / VECTORS, padded(draft.dim), entry.rows, draft.index, max_memory, on_stage)
     if made is None:
         return entry
@@ -192,6 +211,24 @@ def _indexed(
         if repeats is not None:
             file.write(repeats.to_bytes())
     return dataclasses.replace(entry, files={**entry.files, ANN: file.entry}, ann=measured)
+
+
+def _coded(
+    folder: Path, part: SegmentState, draft: Manifest, max_memory: int | None, on_stage: OnStage
+) -> SegmentEntry:
+    """A new segment with its codes in place of its vectors, where it has rows enough.
+
+    Of rows that were decoded, the recall that they had counts, too: measured is only what coding them again loses.
+    """
+    entry, vectors = part.entry, folder / VECTORS
+    made = write_codes(folder / ANN, vectors, draft.dim, entry.rows, draft.index, max_memory, on_stage)
+    if made is None:
+        return entry
+    atomic.remove(vectors)
+    files = {name: file for name, file in entry.files.items() if name != VECTORS}
+    zero = made.zero if entry.zeros else None
+    tuned = dataclasses.replace(made.tuned, recall=made.tuned.recall * part.recall)
+    return dataclasses.replace(entry, files={**files, ANN: made.file}, ann=tuned, zero=zero)
 
 
 def shares(parts: Sequence[int], max_memory: int | None, taken: int = 0) -> list[int | None]:
@@ -260,7 +297,7 @@ def _copy(
         if len(alive) < block:
             table = table.take(places_of(alive))
         if len(alive):
-            codes = segment.codes[first + alive]
+            codes = segment.halves(first + alive)[:, : segment.dim]
             made = _cut(codes, dim, table) if convert is None else convert(codes.astype(np.float32)).astype("<f2")
             new.writer().add_table(table, kinds, made)
             segment.release_pages(first, block)

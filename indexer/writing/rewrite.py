@@ -32,7 +32,7 @@ from ragidx.indexer.store.rows import schema_of
 from ragidx.indexer.writing.commit import publish
 from ragidx.indexer.writing.history import ROLLED_BACK
 from ragidx.indexer.writing.live_kinds import live_kinds
-from ragidx.indexer.writing.merging import Convert, SegmentState, copied, is_full, is_small
+from ragidx.indexer.writing.merging import Convert, SegmentState, copied, is_full, is_small, recall_of
 from ragidx.indexer.writing.segment_writer import NewSegments
 from ragidx.indexer.writing.vacuum import check_folder, cleaned_if_refused, vacuum
 
@@ -175,8 +175,9 @@ def _worth_rewriting(store: Store, *, everything: bool) -> Sequence[int]:
     if everything:
         gains = any(shares) or sum(not is_full(entry, dim) for entry in entries) > 1
         return range(len(entries)) if gains else []
-    small = [number for number, entry in enumerate(entries) if is_small(entry, dim)]
-    holed = [number for number, share in enumerate(shares) if share > DEAD_SHARE]
+    kept = [number for number, entry in enumerate(entries) if entry.has_vectors]  # the others would be coded again
+    small = [number for number in kept if is_small(entries[number], dim)]
+    holed = [number for number in kept if shares[number] > DEAD_SHARE]
     return sorted({*holed, *(small if len({*small, *holed}) > 1 else [])})
 
 
@@ -244,7 +245,8 @@ def rewritten(
         new = NewSegments(target, draft.generation, change.dim)
         made = copied(sources, new, change.dim, on_stage, change.convert)
         parts = [SegmentState(base.segments[number], dead[number]) for number in sorted({*numbers} - {*chosen})]
-        parts += [SegmentState(entry, None, fresh=True) for entry in made]
+        recall = recall_of(base.segments[number] for number in chosen)
+        parts += [SegmentState(entry, None, fresh=True, recall=recall) for entry in made]
         manifest = publish(target, draft, parts, change.blobs, on_stage)
     finally:
         vacuum(target)  # files of generations no longer kept; after a failure, the files written here

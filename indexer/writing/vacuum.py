@@ -46,7 +46,11 @@ def vacuum(folder: Path) -> None:
     except (IndexFormatError, MachineError):
         return
     named = {path for manifest in manifests for path in files_of(manifest)}
-    segments = {segment.id: segment.files[VECTORS].sha256 for manifest in manifests for segment in manifest.segments}
+    segments = {
+        segment.id: segment.files[VECTORS].sha256 if segment.has_vectors else ""  # no copy is of no vectors
+        for manifest in manifests
+        for segment in manifest.segments
+    }
     copies = {None, *(manifest.generation for manifest in manifests), *unknown}
     newest = max(unknown, default=0)  # a generation names only what was written up to its own time
 

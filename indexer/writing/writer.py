@@ -117,8 +117,8 @@ class StoreWriter:
         atomic.make_folder(self.path)
         self._lock = lock or Lock(self.path, timeout)
         try:
-            same: dict[str, str | int] = {"fingerprint": fingerprint, "dim": dim, "index_type": index.index_type}
-            self.base, self.store, self._generation = read_base(self.path, same, replace=replace, opened=opened)
+            same: dict[str, str | int] = {"fingerprint": fingerprint, "dim": dim}
+            self.base, self.store, self._generation = read_base(self.path, same, index, replace=replace, opened=opened)
             if opened is None or opened.manifest != self.base:  # else its end removes what is left
                 vacuum(self.path)
             self._entries = [] if self.store is None else retuned(self.store, index)

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from ragidx.indexer.lexical.spec import LexicalSpec
     from ragidx.indexer.store import Store
     from ragidx.pipelines.experiments.trials.trial import Comparison
+    from ragidx.pipelines.ingest.report import BuildReport
 
 
 _EACH_FROM = 1000  # rows
@@ -125,8 +126,11 @@ def dead_rows(n_dead: int, n_live: int, least: int = 1) -> list[tuple[str, str]]
     return [("dead", f"{console.plural(n_dead, 'row')} of deleted chunks, {share:.1%} of all{hint}")]
 
 
-def searched(index_type: str, made: list[str], recall: float | None) -> str:
-    """`auto: HNSW16 2x, flat, ann_recall@10 0.951 measured`, from the segments of an index."""
+def searched(index_type: str, made: list[str], recall: float | None, code_bytes: float | None = None) -> str:
+    """`auto: HNSW16 2x, flat, ann_recall@10 0.951 measured`, from the segments of an index.
+
+    `code_bytes` are those of a row where codes alone are kept.
+    """
     counts = Counter(made)
     if counts.keys() <= {index_type}:
         found = index_type
@@ -137,12 +141,14 @@ def searched(index_type: str, made: list[str], recall: float | None) -> str:
     else:
         recipes = [recipe + (f" {count}x" if count > 1 else "") for recipe, count in counts.items()]
         found = f"{index_type}: {', '.join(recipes)}"
+    found += "" if code_bytes is None else f", codes alone of {code_bytes:.0f} bytes"
     return found + ("" if recall is None else f", ann_recall@10 {recall:.3f} measured")
 
 
-def searched_field(index_type: str, made: list[str], recall: float | None) -> list[tuple[str, str]]:
+def searched_field(r: BuildReport) -> list[tuple[str, str]]:
     """The report's line on how an index is searched; none for exact search."""
-    return [("searched", searched(index_type, made, recall))] if {*made} - {FLAT} else []
+    made = r.segment_types
+    return [("searched", searched(r.index_type, made, r.recall, r.code_bytes))] if {*made} - {FLAT} else []
 
 
 def unknown(scripts: Mapping[str, int], *, has_words: bool) -> str:

@@ -22,10 +22,11 @@ from ragidx.pipelines.cli.options import index_option, json_option, offline_opti
 )
 @click.option("--replace", is_flag=True, help="Write all anew, whatever is there.")
 @click.option("--strict", is_flag=True, help="End before anything is written if the target cannot hold all rows.")
+@click.option("--decoded", is_flag=True, help="Of an index of codes alone: write the vectors that these stand for.")
 @quiet_option
 @offline_option
 @json_option
-def command(index: Path, to: str, replace: bool, strict: bool, as_json: bool) -> None:
+def command(index: Path, to: str, replace: bool, strict: bool, decoded: bool, as_json: bool) -> None:
     """Write all rows of an index, with texts, metadata and vectors, to a target.
 
     \b
@@ -41,7 +42,7 @@ def command(index: Path, to: str, replace: bool, strict: bool, as_json: bool) ->
 
     store = FolderRows.open(index)
     with interrupts.reported(lambda: "export again: it continues"), console.waiting("writing"):
-        done = export(store, to, replace=replace, strict=strict)
+        done = export(store, to, replace=replace, strict=strict, decoded=decoded)
     if as_json:
         console.print_json(done.to_json())
         return

@@ -28,7 +28,7 @@ def command(index: Path, as_json: bool) -> None:
     from ragidx.indexer.specs import IndexSpec
     from ragidx.indexer.store import Store
     from ragidx.indexer.store.manifest import files_of
-    from ragidx.pipelines.ingest.report import made_in
+    from ragidx.pipelines.ingest.report import code_bytes, made_in
 
     store = Store.open(index)
     manifest = store.manifest
@@ -37,7 +37,7 @@ def command(index: Path, as_json: bool) -> None:
         return
     spec = IndexSpec.from_json(dict(manifest.spec), where=str(index))
     size = sum(entry.bytes for entry in files_of(manifest).values())
-    searched = describe.searched(manifest.index.index_type, *made_in(manifest))
+    searched = describe.searched(manifest.index.index_type, *made_in(manifest), code_bytes(manifest))
     fields = ", ".join(f"{name} ({kind})" for name, kind in sorted(manifest.schema.items())) or "none"
     console.print_fields(
         [

@@ -19,6 +19,7 @@ from ragidx.corpora.errors import SpecError, unknown_name
 from ragidx.corpora.field_settings import check_fields, check_settings
 from ragidx.corpora.left_out import check_kind
 from ragidx.corpora.spec import ChunkSpec
+from ragidx.indexer.ann.alone import check_decodable
 from ragidx.indexer.ann.index_types import IndexOptions, check_index_type, memory_size
 from ragidx.indexer.devices import check_devices, check_dtype, check_implementation
 from ragidx.indexer.lexical.spec import OFF
@@ -66,6 +67,7 @@ class BuildOptions:
     index_type: str | None
     target_recall: float | None
     max_memory: int | None
+    codes_only: bool | None
     stemmer: str | None
     lexical: bool | None
     device: str
@@ -160,6 +162,8 @@ def index_options(
         changed["max_memory"] = memory_size(changed["max_memory"])
     options = dataclasses.replace(own, **changed, lexical=_lexical(own.lexical, stemmer, lexical))
     check_index_type(options.index_type, dim)  # also where no segment is large enough for it yet
+    if options.codes_only:
+        check_decodable(options.index_type)
     return options
 
 

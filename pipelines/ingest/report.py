@@ -18,6 +18,7 @@ from ragidx.corpora.records import Skip
 from ragidx.corpora.sources import BY_RULE
 from ragidx.indexer.ann.index_types import FLAT
 from ragidx.indexer.specs import EncoderSpec, FilterSpec, IndexSpec
+from ragidx.indexer.store.files import ANN
 
 if TYPE_CHECKING:
     from ragidx.corpora.readers.layouts import Layouts
@@ -292,6 +293,7 @@ class BuildReport:
     index_type: str = ""
     segment_types: list[str] = field(default_factory=list)
     recall: float | None = None
+    code_bytes: float | None = None  # a row, of segments that keep codes alone; None: there are none
     lexical: LexicalSpec | None = None  # how words are searched; None: no lexical part
     lexical_setting: str = ""  # auto, none, a language, or off
     device: str = ""
@@ -369,6 +371,7 @@ class BuildReport:
         self.index_type, self.n_dead = manifest.index.index_type, manifest.n_dead
         self.lexical, self.lexical_setting = manifest.lexical, manifest.index.lexical
         self.segment_types, self.recall = made_in(manifest)
+        self.code_bytes = code_bytes(manifest)
         needed, allowed = sum(map(memory_bytes, manifest.segments)), manifest.index.max_memory
         if allowed is not None and needed > allowed + _MEMORY_MARGIN:
             self.over_memory = OverMemory(needed, allowed)
@@ -379,6 +382,13 @@ def made_in(manifest: Manifest) -> tuple[list[str], float | None]:
     found = [entry.ann for entry in manifest.segments]
     recalls = [one.recall for one in found if one is not None]
     return [FLAT if one is None else str(one.recipe) for one in found], min(recalls, default=None)
+
+
+def code_bytes(manifest: Manifest) -> float | None:
+    """Bytes a row of what stands for the vectors where segments keep codes alone; None: no segment does."""
+    alone = [entry for entry in manifest.segments if not entry.has_vectors]
+    n_bytes = sum(entry.files[ANN].bytes for entry in alone)
+    return n_bytes / sum(entry.rows for entry in alone) if alone else None
 
 
 def n_truncated(manifest: Manifest | None) -> int:

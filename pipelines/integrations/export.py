@@ -22,6 +22,7 @@ import pyarrow as pa
 
 from ragidx.corpora.addresses import hidden
 from ragidx.corpora.errors import IndexFormatError, SpecError, lone_surrogate, printable, unknown_name
+from ragidx.indexer.ann.alone import check_has_vectors
 from ragidx.pipelines.integrations.engines import files
 from ragidx.pipelines.integrations.engines.layout import DIGEST, AboutTable, rows_of
 from ragidx.pipelines.integrations.engines.table import Table
@@ -65,6 +66,7 @@ def export(
     *,
     replace: bool = False,
     strict: bool = False,
+    decoded: bool = False,
     on_progress: OnProgress = lambda done, total: None,
 ) -> ExportReport:
     """Write the rows of an index to a target.
@@ -74,6 +76,7 @@ def export(
         to: `parquet:FILE`, `datasets:DIR`, or a table as `Target` names it; a path that ends in `.parquet` is a file.
         replace: write all anew, whatever is there.
         strict: end before anything is written if the target cannot hold all rows.
+        decoded: write decoded vectors, where the index stores codes alone.
         on_progress: called after each part.
 
     Raises:
@@ -82,6 +85,8 @@ def export(
         RagidxError: it cannot be written.
     """
     started = time.perf_counter()
+    if not decoded:
+        check_has_vectors(store.manifest.index, "export", str(store.path))
     if lone_surrogate(to) is not None:
         raise SpecError("its name is not UTF-8", "name another target", where=printable(to))
     about, n_rows = AboutTable.of(store), store.manifest.n_chunks

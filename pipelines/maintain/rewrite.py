@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from ragidx.corpora.errors import SpecError
+from ragidx.indexer.ann.alone import check_has_vectors
 from ragidx.indexer.ann.tuning import OnStage
 from ragidx.indexer.normalize import check_width
 from ragidx.indexer.specs import IndexSpec
@@ -97,6 +98,7 @@ def shrink(
     """
 
     def decide(store: Store) -> NewForm | None:
+        check_has_vectors(store.manifest.index, "shrink", str(store.path))
         return None if dim == store.manifest.dim else _change(store, dim)
 
     return _report(Path(index), rewrite.replace(Path(index), decide, on_stage=on_stage))
@@ -110,6 +112,7 @@ def reindex(
     index_type: str | None = None,
     target_recall: float | None = None,
     max_memory: int | str | None = None,
+    codes_only: bool | None = None,
     on_stage: OnStage = lambda stage, rows, done: None,
     opened: Store | None = None,
 ) -> ReshapeReport:
@@ -122,6 +125,7 @@ def reindex(
         index_type: a name or a factory string; None: as it was.
         target_recall: target recall as in a build; None: as it was.
         max_memory: bound of memory as in a build; None: as it was.
+        codes_only: whether segments with codes keep no vectors; None: as it was.
         on_stage: called with what is done, how many rows there are, and how many are done.
         opened: the state to be read; None: the committed one.
 
@@ -132,8 +136,10 @@ def reindex(
     """
 
     def decide(store: Store) -> NewForm:
+        check_has_vectors(store.manifest.index, "reindex", str(store.path))
         wanted = store.manifest.dim if dim is None else dim
-        return _change(store, wanted, index_type=index_type, target_recall=target_recall, max_memory=max_memory)
+        asked = {"index_type": index_type, "target_recall": target_recall, "max_memory": max_memory}
+        return _change(store, wanted, **asked, codes_only=codes_only)
 
     return _report(Path(target), rewrite.copy(opened or Store.open(index), Path(target), decide, on_stage=on_stage))
 

@@ -21,9 +21,11 @@ from typing import Any
 
 from ragidx.corpora.errors import CorpusError, ModelError, RagidxError, SpecError
 from ragidx.corpora.evalsets import load_qrels, load_queries
+from ragidx.indexer.ann.alone import check_has_vectors
 from ragidx.indexer.ann.index_types import DEFAULT_RECALL
 from ragidx.indexer.arrays import Floats
 from ragidx.indexer.specs import MODEL, TABLE
+from ragidx.indexer.store.generations import committed
 from ragidx.pipelines.base.stages import OnStage, Stages
 from ragidx.pipelines.experiments.evaluate.axes import FILTER_FIELDS, Axes, check_reference
 from ragidx.pipelines.experiments.evaluate.conclusions import measure_of, overall, report_of, rows_of_runs
@@ -273,6 +275,7 @@ class _Measuring:
     def _opened(self, task: Task, options: Mapping[str, Any], folder: Path) -> Iterator[VectorSource]:
         if task.kind == INDEX:
             asked_by = {"questions": MODEL} if self.questions.without_labels else {}  # the table knows their sentences
+            check_has_vectors(committed(task.path).index, "sweep", str(task.path))
             yield IndexSource(task.path, {**self.axes.options, **asked_by, **options}, self.questions.vectors)
             return
         if "questions" in options:

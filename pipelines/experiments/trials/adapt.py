@@ -22,6 +22,7 @@ import numpy as np
 
 from ragidx.corpora.errors import CorpusError, SpecError
 from ragidx.corpora.spec import Json
+from ragidx.indexer.ann.alone import check_has_vectors
 from ragidx.indexer.arrays import Floats
 from ragidx.indexer.devices import check_models
 from ragidx.indexer.filters.filter import Filter, coordinates, stored_units
@@ -181,6 +182,7 @@ def adapt(shown: Searcher, *, on_progress: OnStage | None = None, **options: Unp
         BusyError: the index is being adapted or upgraded, or another process writes it for too long at the end.
         RagidxError: of the subclass that says what to do; the committed state is what it was.
     """
+    check_has_vectors(shown.store.manifest.index, "adapt", str(shown.store.path))
     began, table, shown = time.perf_counter(), shown, shown.by_model()
     how = checked("adapt", AdaptKeywords, options)
     limit, seed, force = how["limit"], how["seed"], how["force"]

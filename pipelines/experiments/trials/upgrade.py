@@ -243,6 +243,7 @@ def _whole(shown: Searcher, options: BuildOptions) -> dict[str, Any]:
         "index_type": old.index_type,
         "target_recall": index.target_recall,
         "max_memory": index.max_memory,
+        "codes_only": index.codes_only,
         "lexical": index.lexical != OFF,
         "stemmer": None if index.lexical == OFF else index.lexical,
         "workers": options.workers,

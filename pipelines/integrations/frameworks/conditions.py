@@ -80,7 +80,7 @@ def opened(folder: Path) -> ragidx.Index | None:
 def vectors_of(index: ragidx.Index, where: ragidx.Condition | None) -> dict[str, NDArray[np.float16]]:
     """The vectors of the rows that fulfil a condition, by their ids; another thread may have deleted some meanwhile."""
     found: dict[str, NDArray[np.float16]] = {}
-    for batch in index.to_batches(["chunk_id", "vector"], where=where):
+    for batch in index.to_batches(["chunk_id", "vector"], where=where, decoded=True):
         vectors = batch.column(1).flatten().to_numpy(zero_copy_only=False).reshape(batch.num_rows, -1)
         found |= zip(batch.column(0).to_pylist(), vectors, strict=True)
     return found

@@ -126,12 +126,12 @@ TYPES = ("hnsw", "pq4", "ivfpq4", "ivf", "ivfpq", "sq8", "rabitq", "RaBitQfs", "
 
 
 @pytest.fixture
-def indexed(tmp_path, kit) -> Callable[[str], Path]:
+def indexed(tmp_path, kit) -> Callable[..., Path]:
     """`indexed(index_type)`: an index with one segment of 300 rows, large enough for product codes."""
 
-    def make(index_type: str) -> Path:
-        index = tmp_path / "indexed"
-        with small_indexes(), kit.writer(index, index=IndexOptions(index_type, target_recall=0.01)) as writer:
+    def make(index_type: str, **more: bool) -> Path:
+        index, options = tmp_path / "indexed", IndexOptions(index_type, target_recall=0.01, **more)
+        with small_indexes(), kit.writer(index, index=options) as writer:
             for number in range(150):
                 kit.add(writer, kit.rows(f"d{number}", [f"text {number} {part}" for part in "ab"]))
             writer.commit({}, 150)
@@ -143,6 +143,13 @@ def indexed(tmp_path, kit) -> Callable[[str], Path]:
 @pytest.mark.parametrize("index_type", TYPES)
 def test_a_forged_index_of_any_type_ends_no_process(indexed, index_type):
     answers = forge(indexed(index_type), f"{SEGMENT}/ann.faiss", 40)
+
+    assert sum(answer != "read" for answer in answers) > len(answers) / 20
+
+
+@pytest.mark.parametrize("index_type", ["pq4", "ivfpq4", "sq8", "rabitq"])
+def test_forged_codes_that_stand_for_vectors_end_no_process(indexed, index_type):
+    answers = forge(indexed(index_type, codes_only=True), f"{SEGMENT}/ann.faiss", 40)
 
     assert sum(answer != "read" for answer in answers) > len(answers) / 20
 
