@@ -85,7 +85,7 @@ def test_a_moved_index_of_any_type_is_answered_exactly(dim, index_type, tmp_path
     store.segments[0].move(["cpu"], np.inf)
 
     asked = kit.queries(4, dim=dim)
-    expected = -np.sort(-(asked @ store.segments[0].codes.astype(np.float32).T), axis=1)[:, :10]
+    expected = -np.sort(-(asked @ store.segments[0].vectors(range(400)).T), axis=1)[:, :10]
     np.testing.assert_allclose(store.search(asked, 10).scores, expected, atol=1e-6)
 
 

@@ -55,7 +55,7 @@ def test_the_count_comes_back_after_a_failure(tmp_path, ann_kit, monkeypatch):
     monkeypatch.setattr(faiss, "SearchParameters", lambda **_: "no parameters")
 
     with pytest.raises((TypeError, AssertionError, AttributeError)):
-        ann.search_exact(vectors, ann_kit.clustered(1, seed=1), 10, None)
+        ann.search_exact(vectors, ann_kit.clustered(1, seed=1), 10, np.arange(SMALL) > 0)
 
     assert faiss.omp_get_max_threads() == 2
 
