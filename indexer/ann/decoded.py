@@ -57,10 +57,9 @@ class DecodedVectors:
 
     def __getitem__(self, numbers: Ints) -> Halves:
         """The vectors of some rows, (n, d)."""
-        rounded = exact_index(
-            self.d, [self._units(numbers)]
-        )  # as what is compared: FAISS rounds some numbers otherwise
-        return faiss().vector_to_array(rounded.codes).view("<f2").reshape(-1, self.d)
+        rounded = exact_index(self.d, [self._units(numbers)])  # as they are compared: FAISS rounds some otherwise
+        codes: Halves = faiss().vector_to_array(rounded.codes).view("<f2").reshape(-1, self.d)
+        return codes
 
     def reconstruct_batch(self, numbers: Ints) -> Floats:
         """As FAISS's indexes have it, (n, d)."""

@@ -349,7 +349,7 @@ class Store:
         gathered = np.empty(len(rows), object)
         for view, places, mine in self._grouped(rows):
             gathered[places] = read(view, mine)
-        return gathered.tolist()  # type: ignore[no-any-return]
+        return gathered.tolist()
 
     def _ids(self, rows: Ints) -> list[str]:
         """The chunk ids of some rows, in their order."""

@@ -177,8 +177,9 @@ def derived(
         if part.fresh:
             entry = _indexed(folder / SEGMENTS / entry.id, part, draft, next(limits), on_stage)
         same = known.get(entry.id)
-        is_open = same is not None and (same.entry, same.schema) == (entry, draft.schema)
-        segments.append(same if is_open else Segment(folder / SEGMENTS / entry.id, entry, dim, draft.schema))
+        if same is None or (same.entry, same.schema) != (entry, draft.schema):
+            same = Segment(folder / SEGMENTS / entry.id, entry, dim, draft.schema)
+        segments.append(same)
     spec = decided(options.lexical, draft.lexical, lambda: sample_texts(segments))
     keep = spec == draft.lexical
     made = []

@@ -12,8 +12,8 @@ from typing import Any, NamedTuple, ParamSpec, TypeVar
 
 P = ParamSpec("P")
 T = TypeVar("T")
-Work = Callable[[list[Any]], Sequence[Any]]
-"""What is made of items: as many, in their order."""
+Work = Callable[[list[Any]], Any]
+"""What is made of items, a list or an array: as many, in their order."""
 
 
 async def run(pool: ThreadPoolExecutor, function: Callable[P, T], *args: P.args, **options: P.kwargs) -> T:

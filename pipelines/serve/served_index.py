@@ -254,15 +254,15 @@ class Served:
 
         is_plain = len(asked) == 1 and options.k <= SMALL_K and not options.context
         is_plain &= options.where is None and options.mmr is None and options.rerank is None
-        mine = [_Asked(Queries(vectors, asked.texts), started, written)]
+        mine, answer = [_Asked(Queries(vectors, asked.texts), started, written)], list[T]()
         if is_plain and asked.texts is None and isinstance(self.path, Path):  # an engine answers several at once
-            [answer] = await self._searches.done((searcher, options), search, mine)
+            answer = await self._searches.done((searcher, options), search, mine)
         elif is_plain and searcher.store.manifest.n_chunks <= SMALL_ROWS and self._is_quick():
-            [answer] = search(mine)  # a change of threads would cost half as much again
+            answer = search(mine)  # a change of threads would cost half as much again
         else:
             pool = self.pools.searching if options.rerank is None else self.pools.encoding
-            [answer] = await run(pool, search, mine)
-        return answer
+            answer = await run(pool, search, mine)
+        return answer[0]
 
 
 class _Asked(NamedTuple, Generic[T]):
