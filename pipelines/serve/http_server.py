@@ -22,12 +22,11 @@ from starlette.routing import Route, Router
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from ragidx.corpora.errors import SpecError
-from ragidx.pipelines.serve.batches import run
 from ragidx.pipelines.serve.guard import RETRY, Guard, LogLines, RefusedError, check_json, log
 from ragidx.pipelines.serve.interface import ROUTES
 from ragidx.pipelines.serve.page import Page
 from ragidx.pipelines.serve.routes import Handlers, endpoint
-from ragidx.pipelines.serve.served_index import Pools, Served
+from ragidx.pipelines.serve.served_index import Pools, Served, run
 from ragidx.pipelines.serve.service import Service
 from ragidx.pipelines.serve.settings import Settings
 from ragidx.pipelines.serve.sockets import offered

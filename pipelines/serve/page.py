@@ -23,10 +23,9 @@ from ragidx.corpora.errors import QueryError, RagidxError
 from ragidx.corpora.readers.records.paths import fields_of
 from ragidx.corpora.records import FILE_FIELDS
 from ragidx.pipelines.serve import bodies
-from ragidx.pipelines.serve.batches import run
 from ragidx.pipelines.serve.facets import Facet, facets_of, has_value
 from ragidx.pipelines.serve.guard import RefusedError
-from ragidx.pipelines.serve.served_index import NotReadyError, Served
+from ragidx.pipelines.serve.served_index import NotReadyError, Served, run
 from ragidx.pipelines.serve.service import FoundHits, Service, refused
 from ragidx.retriever.contents import rows
 from ragidx.retriever.hit import json_values, place_in

@@ -20,10 +20,9 @@ from ragidx.corpora.records import Document
 from ragidx.indexer.arrays import Floats
 from ragidx.indexer.normalize import l2_normalize
 from ragidx.pipelines.serve import bodies
-from ragidx.pipelines.serve.batches import run
 from ragidx.pipelines.serve.guard import RETRY, RefusedError, is_local
 from ragidx.pipelines.serve.interface import Route, description
-from ragidx.pipelines.serve.served_index import BATCH, NotReadyError, Served
+from ragidx.pipelines.serve.served_index import BATCH, NotReadyError, Served, run
 from ragidx.pipelines.serve.service import FoundHits, Service, describe, refused
 from ragidx.pipelines.serve.writes import Writes
 from ragidx.retriever.hit import json_values

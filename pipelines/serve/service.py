@@ -21,10 +21,9 @@ from ragidx.corpora.errors import (
 )
 from ragidx.corpora.records import Document
 from ragidx.pipelines.serve import bodies
-from ragidx.pipelines.serve.batches import run
 from ragidx.pipelines.serve.guard import RETRY, RefusedError, log
 from ragidx.pipelines.serve.metrics import Metrics
-from ragidx.pipelines.serve.served_index import Pools, Served
+from ragidx.pipelines.serve.served_index import Pools, Served, run
 from ragidx.pipelines.serve.settings import Settings
 from ragidx.pipelines.serve.writes import Writes
 from ragidx.retriever.contents import documents_by_id

@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING
 from ragidx.corpora.errors import BusyError, CorpusError, RagidxError, printable
 from ragidx.corpora.records import Document
 from ragidx.pipelines.maintain.batch import Batch
-from ragidx.pipelines.serve.batches import run
-from ragidx.pipelines.serve.served_index import Served
+from ragidx.pipelines.serve.served_index import Served, run
 from ragidx.retriever.searcher import Searcher
 
 if TYPE_CHECKING:

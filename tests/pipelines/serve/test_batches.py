@@ -11,8 +11,7 @@ import numpy as np
 import pytest
 
 from ragidx.indexer.ann import index_types
-from ragidx.pipelines.serve.batches import Batches
-from ragidx.pipelines.serve.served_index import SEARCHED, Pools, Served
+from ragidx.pipelines.serve.served_index import SEARCHED, Pools, Served, Together
 from ragidx.pipelines.vectors import RowWriter
 from ragidx.retriever.hit import Hits
 from ragidx.retriever.rows import Queries
@@ -26,7 +25,7 @@ def worked_off(
 
     async def ask() -> list[object]:
         with ThreadPoolExecutor(n_threads) as pool:
-            batches = Batches(pool, 3, n_threads)
+            batches = Together(pool, 3, n_threads)
             done = (batches.done(key, work, items) for key, items in asked)
             return await asyncio.gather(*done, return_exceptions=True)
 
@@ -60,7 +59,7 @@ def test_a_request_that_fails_fails_by_itself(n_threads: int) -> None:
 def test_requests_that_come_later_are_done_too() -> None:
     async def ask() -> list[object]:
         with ThreadPoolExecutor(2) as pool:
-            batches = Batches(pool, 3, 2)
+            batches = Together(pool, 3, 2)
             found = []
             for number in range(50):
                 found += await batches.done("a", lambda items: items, [number])
