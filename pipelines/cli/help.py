@@ -279,6 +279,7 @@ def _options() -> dict[str, str]:
         "deadline": "--deadline",
         "token_file": "--token-file",
         "writable": "--writable",
+        "decoded": "--decoded",
         "offset": "--filter-offset",
         "group_size": "--tokens",
     }

@@ -25,6 +25,7 @@ def command(index: Path, as_json: bool) -> None:
     \b
         ragidx info
     """
+    from ragidx.indexer.ann.index_types import MIN_ROWS
     from ragidx.indexer.specs import IndexSpec
     from ragidx.indexer.store import Store
     from ragidx.indexer.store.manifest import files_of
@@ -37,7 +38,10 @@ def command(index: Path, as_json: bool) -> None:
         return
     spec = IndexSpec.from_json(dict(manifest.spec), where=str(index))
     size = sum(entry.bytes for entry in files_of(manifest).values())
-    searched = describe.searched(manifest.index.index_type, *made_in(manifest), code_bytes(manifest))
+    of_codes = code_bytes(manifest)
+    searched = describe.searched(manifest.index.index_type, *made_in(manifest), of_codes)
+    if manifest.index.codes_only and of_codes is None:
+        searched += f", codes alone from {MIN_ROWS:,} rows in a segment on"
     fields = ", ".join(f"{name} ({kind})" for name, kind in sorted(manifest.schema.items())) or "none"
     console.print_fields(
         [
