@@ -20,7 +20,7 @@ def tell_report(r: BuildReport, *, as_json: bool) -> None:
         [
             ("index", f"{r.index}  (generation {r.generation}{'' if r.committed else ', unchanged'})"),
             *(_of_vectors(r) if is_of_vectors else [*_of_texts(r), *_largest(r)]),
-            *describe.searched_field(r),
+            *describe.searched_field(r.index_type, r.segment_types, r.recall, r.code_bytes),
             ("words", describe.words(r.lexical, r.lexical_setting)),
             ("size", describe.size(r.index_bytes, r.n_chunks, "row" if is_of_vectors else "chunk")),
             *describe.dead_rows(r.n_dead, r.n_chunks, _MANY_DEAD),

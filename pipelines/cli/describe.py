@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from ragidx.indexer.lexical.spec import LexicalSpec
     from ragidx.indexer.store import Store
     from ragidx.pipelines.experiments.trials.trial import Comparison
-    from ragidx.pipelines.ingest.report import BuildReport
 
 
 _EACH_FROM = 1000  # rows
@@ -145,10 +144,11 @@ def searched(index_type: str, made: list[str], recall: float | None, code_bytes:
     return found + ("" if recall is None else f", ann_recall@10 {recall:.3f} measured")
 
 
-def searched_field(r: BuildReport) -> list[tuple[str, str]]:
+def searched_field(
+    index_type: str, made: list[str], recall: float | None, code_bytes: float | None = None
+) -> list[tuple[str, str]]:
     """The report's line on how an index is searched; none for exact search."""
-    made = r.segment_types
-    return [("searched", searched(r.index_type, made, r.recall, r.code_bytes))] if {*made} - {FLAT} else []
+    return [("searched", searched(index_type, made, recall, code_bytes))] if {*made} - {FLAT} else []
 
 
 def unknown(scripts: Mapping[str, int], *, has_words: bool) -> str:
