@@ -6,7 +6,6 @@ Which codes can stand for vectors; each use of stored vectors that is refused, b
 from __future__ import annotations
 
 from ragidx.corpora.errors import QueryError, SpecError
-from ragidx.indexer import normalize
 from ragidx.indexer.ann.index_types import INDEX_TYPES, IndexOptions, Recipe
 
 _AGAIN = "build again without `codes_only` and with `rebuild=True`"
@@ -43,6 +42,8 @@ def check_widths(options: IndexOptions, stored: int, dim: int | None, rerank_dim
     Raises:
         QueryError: the index keeps codes alone, a width is out of range, or the two do not fit together.
     """
+    from ragidx.indexer import normalize  # with NumPy, which the help of a command does not load
+
     for name, width in (("dim", dim), ("rerank_dim", rerank_dim)):
         if width is not None:
             check_has_vectors(options, name, f"`{name}`")

@@ -79,6 +79,7 @@ def test_a_build_for_machines_has_one_json_object_on_stdout_and_its_progress_on_
         "index_type": "auto",
         "segment_types": ["flat"],
         "recall": None,
+        "code_bytes": None,
         "lexical": {"stemmer": "english", "stemmer_version": stemmer_version(), "analyzer": VERSION},
         "lexical_setting": "auto",
         "skipped": {},
