@@ -15,7 +15,7 @@ _REFUSED: dict[str, tuple[str, str, type[QueryError | SpecError]]] = {
     "dim": ("codes hold all dimensions of a vector together", f"leave it out, or {_AGAIN}", QueryError),
     "rerank_dim": ("codes hold all dimensions of a vector together", f"leave it out, or {_AGAIN}", QueryError),
     "shrink": ("codes hold all dimensions of a vector together", f"{_AGAIN} and a smaller `dim`", SpecError),
-    "sweep": ("narrower vectors and other types are made of the vectors", _AGAIN, SpecError),
+    "evaluate": ("widths and types are made of the vectors", f"name the corpus in its place, or {_AGAIN}", SpecError),
     "reindex": ("another type, width or recall is made of the vectors", _AGAIN, SpecError),
     "target_recall": ("it is measured against the vectors", f"leave it out, or {_AGAIN}", SpecError),
     "adapt": ("a map is learnt from the vectors", _AGAIN, SpecError),

@@ -266,7 +266,7 @@ def test_an_unchanged_text_is_not_encoded_again_and_one_without_a_vector_stays_s
         (lambda index, path: index.reindex(path / "other", index_type="flat"), "reindex"),
         (lambda index, _: index.adapt(), "adapt"),
         (lambda index, path: index.export(f"parquet:{path}/rows.parquet"), "export"),
-        (lambda index, _: ragidx.evaluate(index.path, costs=True, cache=None), "sweep"),
+        (lambda index, _: ragidx.evaluate(index.path, costs=True, cache=None), "evaluate"),
     ],
 )
 def test_what_needs_vectors_is_refused_by_name(pair, tmp_path, use, name):

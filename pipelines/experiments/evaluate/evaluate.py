@@ -275,7 +275,7 @@ class _Measuring:
     def _opened(self, task: Task, options: Mapping[str, Any], folder: Path) -> Iterator[VectorSource]:
         if task.kind == INDEX:
             asked_by = {"questions": MODEL} if self.questions.without_labels else {}  # the table knows their sentences
-            check_has_vectors(committed(task.path).index, "sweep", str(task.path))
+            check_has_vectors(committed(task.path).index, "evaluate", str(task.path))
             yield IndexSource(task.path, {**self.axes.options, **asked_by, **options}, self.questions.vectors)
             return
         if "questions" in options:
