@@ -55,19 +55,6 @@ def reader() -> Iterator[PausingReader]:
         yield running
 
 
-@pytest.fixture(scope="module")
-def references(tmp_path_factory: pytest.TempPathFactory, kit) -> Callable[[str], Reference]:
-    """Each operation, done once without another process."""
-    made: dict[str, Reference] = {}
-
-    def of(name: str) -> Reference:
-        if name not in made:
-            made[name] = Reference.of(OPERATIONS[name], kit, tmp_path_factory.mktemp("reference"))
-        return made[name]
-
-    return of
-
-
 def at_step(reference: Reference, step: Step) -> State:
     """The state that an index is in before a step: the new one from the renaming of the manifest on."""
     assert reference.old is not None
@@ -76,24 +63,24 @@ def at_step(reference: Reference, step: Step) -> State:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_reader_between_two_steps_of_a_writer_sees_one_state(
-    name: str, references: Callable[[str], Reference], kit, tmp_path: Path
+    name: str, reference: Callable[[str], Reference], kit, tmp_path: Path
 ) -> None:
-    reference = references(name)
-    with reference.copy(tmp_path / "order") as index:
+    case = reference(name)
+    with case.copy(tmp_path / "order") as index:
         held = Store.open(index)
         before, seen = documents_of(held), list[int]()
 
         def read(step: Step) -> None:
-            assert state_of(index) == at_step(reference, step), step
+            assert state_of(index) == at_step(case, step), step
             seen.append(Store.open(index, held).manifest.generation)
             with contextlib.suppress(BusyError), Lock(index):
                 assert step.path.name == "LOCK", "another writer came in"
 
-        with Beside(index.parent, {step.number for step in turns(reference.steps)}, read):
-            reference.operation.run(kit, index)
+        with Beside(index.parent, {step.number for step in turns(case.steps)}, read):
+            case.operation.run(kit, index)
 
-        assert state_of(index) == reference.new
-        assert set(seen) == {reference.old.generation, reference.new.generation}
+        assert state_of(index) == case.new
+        assert set(seen) == {case.old.generation, case.new.generation}
         assert seen == sorted(seen)
         assert documents_of(held) == before
 
@@ -106,7 +93,7 @@ def test_a_writer_between_two_calls_of_a_reader(
     refresh: bool,
     call: float,
     step: float,
-    references: Callable[[str], Reference],
+    reference: Callable[[str], Reference],
     reader: PausingReader,
     kit,
 ) -> None:
@@ -114,22 +101,22 @@ def test_a_writer_between_two_calls_of_a_reader(
 
     `pytest -m hypothesis --hypothesis-profile random` draws other pairs.
     """
-    reference = references(name)
-    steps, found = turns(reference.steps), list[Found]()
+    case = reference(name)
+    steps, found = turns(case.steps), list[Found]()
     chosen = steps[min(int(step * len(steps)), len(steps) - 1)].number if step < 1 else -1  # at 1: behind the last
-    with tempfile.TemporaryDirectory() as folder, reference.copy(Path(folder) / "order") as index:
+    with tempfile.TemporaryDirectory() as folder, case.copy(Path(folder) / "order") as index:
         reader.hold(index)
         before = reader.open(index, refresh=refresh)
         reader.start(index, refresh=refresh, stop=int(call * before.calls))
 
         with Beside(index.parent, {chosen}, lambda _: found.append(reader.end())):
-            reference.operation.run(kit, index)
+            case.operation.run(kit, index)
         if chosen < 0:
             found.append(reader.end())
 
         assert not found[0].error, found[0].error
         assert found[0].documents in (before.documents, documents_of(Store.open(index)))
-        assert state_of(index) == reference.new
+        assert state_of(index) == case.new
 
 
 @given(refresh=st.booleans(), call=st.floats(0, 1))
